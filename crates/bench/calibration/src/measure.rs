@@ -2,8 +2,6 @@
 
 use crate::candidates::{self, Left};
 use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
-use copy::Machine;
-use copy::spec::Host;
 use experiment::{
     Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Record, Run, Stage, SubjectSpec, Verify, What,
 };
@@ -12,6 +10,8 @@ use measure::stage::{self, Lab};
 use route_choice::{Direction, Key, Metric, Places, Profile};
 use run_folder::{Sample, Status};
 use std::time::{Duration, Instant};
+use workload::Machine;
+use workload::spec::Host;
 
 /// The options of a calibration.
 #[derive(Clone, Debug, PartialEq)]

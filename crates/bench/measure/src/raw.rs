@@ -9,13 +9,13 @@
 
 pub mod profiler;
 
-use copy::Difference;
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory, Pushbuffer, Semaphore, Semaphores, Validated};
 use pushbuf::encode::MAX_INLINE;
 use serde::Serialize;
 use statistics::Summary;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use workload::Difference;
 
 /// Offset of a transfer in its memory: on a page, with room before it.
 const OFFSET: u64 = 0x1000;

@@ -8,7 +8,6 @@ use crate::moment::{Beside, Moment, Scale, Slowest};
 use crate::noise::{Gaps, Looking};
 use crate::seat::{Seat, Seats};
 use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
-use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
 use environment::link::{By, Passed};
@@ -20,6 +19,7 @@ use run_folder::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally}
 use statistics::{Slow, WORST};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use workload::Unavailable;
 use workload::{Error, Machine, Opened, Subject, Sweep, Wanted};
 
 /// The context of a stage.

@@ -4,8 +4,8 @@ use crate::MOST;
 use crate::account::Cell;
 use crate::pair::Pair;
 use crate::plan::Plan;
-use copy::Machine;
 use measure::clock::Clock;
+use workload::Machine;
 
 /// The next step between two GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

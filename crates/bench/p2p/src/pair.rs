@@ -5,11 +5,11 @@ use crate::plan::Plan;
 use crate::staged::Staged;
 use crate::turns;
 use crate::way::Way;
-use copy::spec::{End, Memory};
-use copy::{Buffer, Error, Machine, Route, Transfer, verify};
 use measure::clock::Clock;
 use statistics::{Figure, Ratio, Rounds};
 use std::time::Instant;
+use workload::spec::{End, Memory};
+use workload::{Buffer, Error, Machine, Route, Transfer, verify};
 
 /// Untimed transfers at the beginning of each turn.
 const WARM: u32 = 2;
@@ -67,7 +67,7 @@ impl<'m> Pair<'m> {
     fn verified(&self, cell: &mut Cell) -> Result<Option<Route<'m>>, Error> {
         let (plan, way, ends) = (self.plan, cell.way, (cell.from, cell.to));
         if way == Way::Staged && cell.from == cell.to {
-            return Err(copy::Unavailable::new("a copy within one GPU is not staged").into());
+            return Err(workload::Unavailable::new("a copy within one GPU is not staged").into());
         }
         let routes = way.routes(self.machine, cell.from, cell.to)?;
         cell.route = routes.iter().filter(|half| !half.is_empty()).cloned().collect::<Vec<_>>().join(" and ");
@@ -218,7 +218,7 @@ fn status(error: Error) -> Status {
 fn open<'m>(machine: &'m Machine, way: Way, (from, to): (u32, u32), bytes: u64) -> Result<Route<'m>, Error> {
     let [route, second] = way.routes(machine, from, to)?;
     if way != Way::Staged {
-        return copy::open(machine, &route, bytes);
+        return workload::routes::open(machine, &route, bytes);
     }
     let staged = Staged::new(machine, [&route, &second])?;
     let memory = |n| Buffer::new(machine, End { memory: Memory::Gpu(n), offset: 0 }, bytes);
@@ -228,7 +228,7 @@ fn open<'m>(machine: &'m Machine, way: Way, (from, to): (u32, u32), bytes: u64) 
 fn prepared<'r>(route: &'r mut Option<Route<'_>>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
     match route {
         Some(route) => route.prepare(bytes),
-        None => Err(copy::Unavailable::new("it is not open").into()),
+        None => Err(workload::Unavailable::new("it is not open").into()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! From GPU to GPU without peer access: the bytes are copied to pinned host memory and from there to the other GPU, in pieces, so that both halves
 //! work at the same time.
 
-use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Ends, Error, Executor, Inspect, Machine, Transfer, Unavailable};
 use std::time::{Duration, Instant};
+use workload::spec::{End, Host, Memory};
+use workload::{Buffer, Ends, Error, Executor, Inspect, Machine, Transfer, Unavailable};
 
 /// Bytes of a piece. Longer transfers are whole pieces.
 pub const PIECE: u64 = 4 << 20;
@@ -24,7 +24,7 @@ impl<'m> Staged<'m> {
     /// # Errors
     /// If it is unavailable here.
     pub fn new(machine: &'m Machine, [out, into]: [&str; 2]) -> Result<Staged<'m>, Error> {
-        let (out, into) = (copy::executor(machine, out)?, copy::executor(machine, into)?);
+        let (out, into) = (workload::routes::executor(machine, out)?, workload::routes::executor(machine, into)?);
         let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
         Ok(Staged { out, into, host: Buffer::new(machine, end, PIECES * PIECE)? })
     }

@@ -1,8 +1,8 @@
 //! The methods of a matrix.
 
-use copy::Machine;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use workload::Machine;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -46,7 +46,7 @@ impl Way {
     }
 
     /// The route; for the staged method, the two halves.
-    pub(crate) fn routes(self, machine: &Machine, from: u32, to: u32) -> Result<[String; 2], copy::Unavailable> {
+    pub(crate) fn routes(self, machine: &Machine, from: u32, to: u32) -> Result<[String; 2], workload::Unavailable> {
         let one = |executor: &str| Ok([format!("gpu{from}->{executor}->gpu{to}"), String::new()]);
         match self {
             Way::Ce => one(&format!("ce{}", machine.gpu(from)?.engine_between_gpus())),

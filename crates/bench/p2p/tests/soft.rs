@@ -1,12 +1,12 @@
 //! The matrix on one software GPU that appears under several numbers: verified methods, unavailable ones, and no rates.
 
-use copy::spec::{End, Memory};
-use copy::{Buffer, Machine, Route, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use p2p::{Cell, Plan, Staged, Status, Way, gpus, run};
 use std::sync::Arc;
 use std::time::Duration;
+use workload::spec::{End, Memory};
+use workload::{Buffer, Machine, Route, verify};
 
 fn machine(gpus: u32) -> Machine {
     let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();

@@ -1,6 +1,5 @@
 //! A file as a source, with the software GPU: to the GPU every byte is compared, to the host the last block of each slot.
 
-use copy::Machine;
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use measure::clock::Clock;
@@ -15,6 +14,7 @@ use saturate::worker::Limits;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use workload::Machine;
 
 fn machine() -> Machine {
     let device = Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap();

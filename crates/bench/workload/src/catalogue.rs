@@ -64,7 +64,7 @@ fn parse(text: &str) -> std::result::Result<(Call, usize), SyntaxError> {
 /// What is wrong, where, and what is allowed there.
 pub fn check(what: &What) -> std::result::Result<(), SyntaxError> {
     match what {
-        What::Route(name) => copy::parse(name).map(drop),
+        What::Route(name) => crate::routes::parse(name).map(drop),
         What::Call(text) => parse(text).map(drop),
     }
 }

@@ -7,10 +7,10 @@
 //! copy between pinned memory and the GPU, so that a graph has kernels alone, whoever launches it. `nodes`: CUDA's graph itself, including memcpy
 //! nodes, launched by doorbell.
 
+use crate::Difference;
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::{PRIORITY, learnt, refused, spin, stream};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use gpu::{Bar1Map, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
 use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};

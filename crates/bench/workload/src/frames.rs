@@ -1,13 +1,13 @@
-//! A device's frames ([`copy::device::frames`]): each is sent to one of several buffers in turn, and is consumed there for a stated time. One
+//! A device's frames ([`crate::device::frames`]): each is sent to one of several buffers in turn, and is consumed there for a stated time. One
 //! sample is one frame, from the call that requests it until it is consumed, so the rate of samples is the frame rate.
 //!
 //! With several buffers the device is one frame ahead. A frame that arrives during a comparison, which is not timed, makes the next sample too
 //! short; the untimed frames after each comparison absorb that.
 
+use crate::device::frames::{self, Frames, MOST_BUFFERS, Ring};
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::spec::{Host, Memory};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
-use copy::device::frames::{self, Frames, MOST_BUFFERS, Ring};
-use copy::spec::{Host, Memory};
 use std::time::Duration;
 
 /// Where no size is given.
@@ -37,7 +37,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
     let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
     let wanted = frames::Wanted { bytes, buffers: call.number.into(), to, consume };
-    let device = copy::device::open(machine)?;
+    let device = crate::device::open(machine)?;
     Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
 }
 

@@ -8,7 +8,7 @@ mod ours;
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
 use crate::library::{C, Caller, Launched, PYTHON};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
-use copy::{Difference, View};
+use crate::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
 use ours::Ours;
 use ours::learning;

@@ -2,10 +2,10 @@
 //!
 //! CUDA launches them. What each node leaves is compared: counts of kernels, bytes of copies and memsets.
 
+use crate::Difference;
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::{COUNT, PTX};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Event, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use std::time::Duration;
 

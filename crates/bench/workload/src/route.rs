@@ -1,18 +1,18 @@
 //! Routes as subjects: random bytes, changed before each transfer, and compared whole with the guards at both ends. Each transfer has the same
-//! place or another ([`copy::Places`]).
+//! place or another ([`crate::Places`]).
 
 use crate::entry::Result as Open;
+use crate::{Checked, HostEnd, Places, Route, Transfer};
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, swept};
-use copy::{Checked, HostEnd, Places, Route, Transfer};
 use std::time::Duration;
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Open<'m> {
-    let about = copy::about(machine, name)?;
+    let about = crate::routes::about(machine, name)?;
     if let Some(sweep) = wanted.sweep {
         return swept::open(machine, name, about, wanted, sweep);
     }
     let capacity = if wanted.random_addresses { Places::room(wanted.bytes) } else { wanted.bytes };
-    Ok(of_route(copy::open(machine, name, capacity)?, about, wanted))
+    Ok(of_route(crate::routes::open(machine, name, capacity)?, about, wanted))
 }
 
 /// A route that the caller has opened, as a subject. With random addresses its transfers move within its capacity.
@@ -53,7 +53,7 @@ impl Opened for OpenRoute<'_> {
     }
 
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let wrong = copy::verify(&mut self.route, self.bytes, seed, timeout)?;
+        let wrong = crate::verify(&mut self.route, self.bytes, seed, timeout)?;
         if wrong.is_some() || !self.moves {
             return Ok(wrong);
         }

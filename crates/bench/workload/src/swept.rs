@@ -4,14 +4,14 @@
 //! guards are written again and compared as usual.
 
 use crate::entry::Result as Open;
+use crate::spec::{End, Memory};
+use crate::{Buffer, Checked, HostEnd, Inspect, Route, Transfer};
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Sweep, Unavailable, Waiting, Wanted, Wrong};
-use copy::spec::{End, Memory};
-use copy::{Buffer, Checked, HostEnd, Inspect, Route, Transfer};
 use std::time::Duration;
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, about: String, wanted: &Wanted, sweep: Sweep) -> Open<'m> {
-    let spec = copy::parse(name)?;
-    let executor = copy::executor(machine, name)?;
+    let spec = crate::routes::parse(name)?;
+    let executor = crate::routes::executor(machine, name)?;
     let room = executor.room(wanted.bytes)?;
     let last = sweep.step.checked_mul(sweep.places.saturating_sub(1));
     let long = last.and_then(|last| last.checked_add(room)).ok_or(Error::Memory { bytes: u64::MAX })?;
@@ -64,7 +64,7 @@ impl Opened for OpenSweep<'_> {
 
     /// At the first place and at the last one.
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let wrong = copy::verify(&mut self.route, self.bytes, seed, timeout)?;
+        let wrong = crate::verify(&mut self.route, self.bytes, seed, timeout)?;
         if wrong.is_some() {
             return Ok(wrong);
         }

@@ -1,11 +1,11 @@
-//! What a program with host buffers calls ([`copy::device::transfers`]): it moves its device's bytes into a buffer and on to the GPU, or back. One
+//! What a program with host buffers calls ([`crate::device::transfers`]): it moves its device's bytes into a buffer and on to the GPU, or back. One
 //! sample is both calls; in the mode that writes directly to the GPU, the second call finds the bytes there.
 
+use crate::device::transfers::{Frame, Mode, Settings, Transfers};
 use crate::entry::{Call, Entry, Result as Open};
+use crate::spec::{End, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::device::transfers::{Frame, Mode, Settings, Transfers};
-use copy::spec::{End, Memory};
-use copy::{Buffer, Difference};
 use std::time::Duration;
 
 /// Where no size is given.

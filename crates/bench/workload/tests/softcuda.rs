@@ -24,7 +24,7 @@ fn launches_count_whoever_makes_them() {
     if !program::inside("launches_count_whoever_makes_them") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     let all = [
         "launch(priority=high)",
         "graph(1)",
@@ -56,7 +56,7 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
     if !program::inside("chains_bring_every_byte_back_whoever_makes_them") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     let forms = [
         "chain",
         "chain(polled)",
@@ -109,7 +109,7 @@ fn nodes_leave_what_they_copy_and_set() {
     if !program::inside("nodes_leave_what_they_copy_and_set") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     for (text, bytes) in [("nodes(1,to-gpu)", 4096), ("nodes(7,from-gpu)", 64), ("nodes(5,memsets)", 4096)] {
         let mut opened = open(&machine, &What::Call(text.into()), &Wanted::of(bytes)).unwrap();
         assert!(opened.verify(3, TIMEOUT).unwrap().is_none(), "{text}");
@@ -125,7 +125,7 @@ fn programs_in_c_and_python_copy_and_launch_through_libdoorbell() {
     if !program::inside("programs_in_c_and_python_copy_and_launch_through_libdoorbell") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     let all = [
         "copy",
         "copy(python=doorbell)",

@@ -3,11 +3,11 @@
 //! In a separate run: CUPTI traces these copies and no other measured work.
 
 use super::Direction;
-use copy::Difference;
 use cuda::cupti::{CopyKind, Cupti, Memcpy};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Stream, Unavailable};
 use serde::Serialize;
 use statistics::Summary;
+use workload::Difference;
 
 /// Copies of each size before the counted ones.
 const WARM_UP: u32 = 10;

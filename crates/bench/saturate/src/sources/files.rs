@@ -8,13 +8,13 @@ use crate::link::{Access, Beside};
 use crate::queue::{Done, Place, Queue};
 use crate::source::{Checked, Flow, Opened, Operation, Placed, Shape, Source, Submission, Target, Traffic};
 use crate::walk::{IMAGES, Walk};
-use copy::Machine;
 use files::{Direction, Extent, Extents, Options, Way};
 use run_folder::versioned::Broken;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use workload::Machine;
 
 /// One file, and the GPU to which its bytes may go.
 pub struct Files<'m> {

@@ -5,8 +5,8 @@ use super::python::{Prepared, Python};
 use super::{C, Caller, PYTHON, Session, check, doorbell, is_done, wait};
 use crate::entry::{Call, Entry, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use crate::{Difference, View};
 use ::doorbell::*;
-use copy::{Difference, View};
 use cuda::{DeviceBuffer, PinnedBuffer, Stream};
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Reads and writes of a file past the page cache (O_DIRECT). The file has no name: it disappears when its last descriptor is closed, however the
 //! process ended.
 
+use crate::Difference;
 use crate::entry::{Entry, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Unavailable, Wanted, Wrong};
-use copy::Difference;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

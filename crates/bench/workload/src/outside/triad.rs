@@ -3,9 +3,9 @@
 //! McCalpin, "STREAM: Sustainable Memory Bandwidth in High Performance Computers": each array has at least four times the size of the last-level
 //! cache.
 
+use crate::Difference;
 use crate::entry::{Entry, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Wanted, Wrong};
-use copy::Difference;
 
 pub(crate) const TRIAD: Entry = Entry {
     name: "triad",

@@ -1,9 +1,9 @@
 //! Code is loaded to the GPU: modules when they are loaded, and kernels when they are first used.
 
 use super::{Take, Taking};
+use crate::Difference;
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
-use copy::Difference;
 use cuda::{Argument, Compiled, Context, DeviceBuffer, Module, Stream};
 use std::ffi::CString;
 use std::fmt::Write;

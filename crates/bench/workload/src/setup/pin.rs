@@ -1,11 +1,11 @@
-//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`copy::device::Device::pin`]), and the end of the pin.
+//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`crate::device::Device::pin`]), and the end of the pin.
 
 use super::{Giving, Take, Taking};
+use crate::device::{Device, Handle};
 use crate::entry::{Call, Entry};
+use crate::spec::{End, Host, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Wanted, Wrong};
-use copy::device::{Device, Handle};
-use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Difference};
 use std::time::Duration;
 
 /// Where no size is given.
@@ -56,7 +56,7 @@ struct Pins<'m> {
 impl<'m> Pins<'m> {
     fn new(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Result<Pins<'m>, Error> {
         let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-        let mut device = copy::device::open(machine)?;
+        let mut device = crate::device::open(machine)?;
         let to_host = call.has(HOST);
         let memory = if to_host { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
         let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, MOVED)?;

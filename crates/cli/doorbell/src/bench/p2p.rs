@@ -6,13 +6,13 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, signals, units};
-use copy::Machine;
 use environment::Severity;
 use p2p::{MOST, Matrix, News, Plan, SCHEMA, Status, Way};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use terminal::table::Style;
+use workload::Machine;
 
 /// Copies from each GPU to each: one direction alone, both at once, latency; with and without peer access
 #[derive(Debug, clap::Args)]

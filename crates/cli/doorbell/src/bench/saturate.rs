@@ -7,8 +7,6 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
 use anyhow::Context;
-use copy::Buffer;
-use copy::spec::{self, Memory};
 use environment::Severity;
 use environment::link::LinkCounters;
 use gpu::{AddressSpace, Device, DeviceOptions};
@@ -27,6 +25,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use terminal::table::Style;
+use workload::Buffer;
+use workload::spec::{self, Memory};
 
 /// How full the PCIe link gets: many I/Os under way, each submitted and reaped by itself, and what crosses the wire meanwhile
 #[derive(Debug, clap::Args)]
