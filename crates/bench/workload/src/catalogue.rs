@@ -52,7 +52,22 @@ pub fn calls() -> Vec<Listed> {
 }
 
 /// Calls of before.
-const GONE: [&str; 9] = ["kernels", "memset", "copies", "graphs", "ce", "inline", "bar1", "aperture", "churn"];
+const GONE: [&str; 14] = [
+    "kernels",
+    "memset",
+    "copies",
+    "graphs",
+    "ce",
+    "inline",
+    "bar1",
+    "aperture",
+    "churn",
+    "counter",
+    "engines",
+    "host-counter",
+    "apart",
+    "loads",
+];
 
 fn parse(text: &str) -> std::result::Result<(Call, usize), SyntaxError> {
     text::parse(text, ENTRIES).map_err(|error| error.gone(&GONE))

@@ -130,7 +130,8 @@ impl SyntaxError {
     /// Says so if the text has one of these, which earlier versions knew.
     #[must_use]
     pub fn gone(mut self, words: &[&str]) -> SyntaxError {
-        if let Some(word) = words.iter().find(|word| self.text.contains(**word)) {
+        let mut its = self.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        if let Some(word) = its.find(|word| words.contains(word)) {
             self.allowed += &format!("; doorbell {} no longer has `{word}`", env!("CARGO_PKG_VERSION"));
         }
         self

@@ -29,7 +29,7 @@ const ENTRIES: &[Entry] = &[
 ];
 
 /// Routes of before.
-const GONE: [&str; 5] = ["zerocopy", "bar1[answered", "message[", "resident[gpc", "resident[cluster"];
+const GONE: [&str; 8] = ["zerocopy", "answered", "gpc", "clusters", "cluster", "warps", "answer", "store"];
 
 const OTHERS: Others = Others { parse, check: available, open: of_spec };
 
