@@ -7,7 +7,7 @@
 //! memcpy nodes, launched by doorbell.
 
 use crate::Difference;
-use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::launch::{PRIORITY, learnt, refused, spin, stream};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
@@ -44,9 +44,9 @@ pub(crate) const CHAIN: Entry = Entry {
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
     words: &[OURS, STREAM, POLLED, BESIDE, BY_KERNELS, NODES, STORES],
-    one_word: false,
     values: &[PRIORITY],
     open,
+    ..PLAIN
 };
 
 /// PTX 7.0 for sm_70: each thread copies 16 bytes, or 4 if the bytes are no multiple of 16. Loads go through the multiprocessor's cache, so a

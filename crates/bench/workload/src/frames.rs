@@ -5,7 +5,7 @@
 //! short; the untimed frames after each comparison absorb that.
 
 use crate::device::frames::{self, Frames, MOST_BUFFERS, Ring};
-use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::spec::{Host, Memory};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub(crate) const FRAMES: Entry = Entry {
     bytes: BYTES,
     number: Some(Number { of: "buffers", default: 4, least: 1, most: MOST_BUFFERS as u32 }),
     words: &[HOST],
-    one_word: false,
     values: &[Value::Time(CONSUME)],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {

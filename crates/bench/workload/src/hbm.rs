@@ -4,7 +4,7 @@
 //! since the start ran exactly once.
 
 use crate::Difference;
-use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::launch::{PRIORITY, stream};
 use crate::{Checks, Did, Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
 use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
@@ -17,10 +17,9 @@ pub(crate) const HBM: Entry = Entry {
             both directions are counted; priority: the stream's",
     bytes: BYTES,
     number: Some(Number { of: "launches", default: 4, least: 1, most: 1000 }),
-    words: &[],
-    one_word: false,
     values: &[PRIORITY],
     open,
+    ..PLAIN
 };
 
 /// Larger than the second-level cache of any GPU so far.

@@ -5,7 +5,7 @@
 
 mod ours;
 
-use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::library::{C, Caller, Launched, PYTHON};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
 use crate::{Difference, View};
@@ -35,12 +35,11 @@ pub(crate) const LAUNCH: Entry = Entry {
     form: "launch(KERNELS,polled,priority=high|low)",
     about: "cuLaunchKernel of this many kernels of one thread and cuStreamSynchronize; polled: the last kernel's word in host memory is polled; \
             priority: the stream's",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 10_000 }),
     words: &[POLLED],
-    one_word: false,
     values: &[PRIORITY],
     open: |machine, call, _| open(machine, call, By::Launches),
+    ..PLAIN
 };
 
 pub(crate) const GRAPH: Entry = Entry {
@@ -49,12 +48,11 @@ pub(crate) const GRAPH: Entry = Entry {
     about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a separate channel, without CUDA; \
             polled: the last kernel's word is polled; c: launched by doorbell_graph_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
             CUDA; priority: the stream's",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
     words: &[POLLED, OURS, C],
-    one_word: false,
     values: &[PRIORITY, PYTHON],
     open: |machine, call, _| open(machine, call, by(call)?),
+    ..PLAIN
 };
 
 /// Who launches the chain.

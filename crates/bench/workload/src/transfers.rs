@@ -2,7 +2,7 @@
 //! sample is both calls; in the mode that writes directly to the GPU, the second call finds the bytes there.
 
 use crate::device::transfers::{Frame, Mode, Settings, Transfers};
-use crate::entry::{Call, Entry, Result as Open};
+use crate::entry::{Call, Entry, PLAIN, Result as Open};
 use crate::spec::{End, Memory};
 use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
@@ -21,11 +21,9 @@ pub(crate) const TRANSFERS: Entry = Entry {
     about: "a device's bytes into a buffer and on to the GPU, by the calls of a program with host buffers; pinned: the same calls, directly to \
             the GPU; write: from the GPU to the device",
     bytes: BYTES,
-    number: None,
     words: &[PINNED, WRITE],
-    one_word: false,
-    values: &[],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {

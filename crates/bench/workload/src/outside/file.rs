@@ -2,7 +2,7 @@
 //! process ended.
 
 use crate::Difference;
-use crate::entry::{Entry, Result as Open};
+use crate::entry::{Entry, PLAIN, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Unavailable, Wanted, Wrong};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,10 +17,8 @@ pub(crate) const FILE: Entry = Entry {
     form: "file(read|write)",
     about: "writes or reads a block of an unnamed file in TMPDIR past the page cache (O_DIRECT); alternately if neither is named",
     bytes: BLOCK,
-    number: None,
     words: &[READ, WRITE],
     one_word: true,
-    values: &[],
     open: |_, call, wanted| {
         let way = match () {
             () if call.has(READ) => Way::Reads,
@@ -29,6 +27,7 @@ pub(crate) const FILE: Entry = Entry {
         };
         open(&std::env::temp_dir(), way, wanted)
     },
+    ..PLAIN
 };
 
 /// Bytes of one read or write.

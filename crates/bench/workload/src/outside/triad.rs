@@ -4,7 +4,7 @@
 //! cache.
 
 use crate::Difference;
-use crate::entry::{Entry, Result as Open};
+use crate::entry::{Entry, PLAIN, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Wanted, Wrong};
 
 pub(crate) const TRIAD: Entry = Entry {
@@ -12,11 +12,8 @@ pub(crate) const TRIAD: Entry = Entry {
     form: "triad",
     about: "a piece of STREAM's triad over three arrays of this many bytes; bytes are counted as in STREAM (24 per element)",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: |_, _, wanted| open(wanted),
+    ..PLAIN
 };
 
 /// Bytes of each of the three arrays.

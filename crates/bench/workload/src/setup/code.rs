@@ -2,7 +2,7 @@
 
 use super::{Take, Taking};
 use crate::Difference;
-use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
 use cuda::{Argument, Compiled, Context, DeviceBuffer, Module, Stream};
 use std::ffi::CString;
@@ -21,12 +21,11 @@ pub(crate) const MODULE: Entry = Entry {
     form: "module(KERNELS,compiled|cached)",
     about: "cuModuleLoadData of PTX, compiled each time, or (compiled) of code for this GPU, or (cached) of PTX whose code the driver has in its \
             cache on disk; unloaded before the next, untimed",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 400, least: 1, most: 10_000 }),
     words: &[COMPILED, CACHED],
     one_word: true,
-    values: &[],
     open: open_module,
+    ..PLAIN
 };
 
 pub(crate) const LAZY: Entry = Entry {
@@ -34,12 +33,9 @@ pub(crate) const LAZY: Entry = Entry {
     form: "lazy(KERNELS)",
     about: "the first launch of a kernel that is loaded when it is first used, including cuModuleGetFunction; a new module of \
             this many is loaded, untimed, when all have been used",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 200, least: 1, most: 10_000 }),
-    words: &[],
-    one_word: false,
-    values: &[],
     open: open_lazy,
+    ..PLAIN
 };
 
 /// This many kernels, each of which adds 1 to a word. No two calls give the same text, so no cache has it: the driver keeps compiled code, also

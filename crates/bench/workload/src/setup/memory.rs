@@ -1,7 +1,7 @@
 //! GPU memory, pinned memory, and pageable memory that is pinned afterwards.
 
 use super::{Giving, Take, Taking};
-use crate::entry::{Call, Entry, Result as Open};
+use crate::entry::{Call, Entry, PLAIN, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
 
@@ -16,11 +16,8 @@ pub(crate) const MALLOC: Entry = Entry {
     form: "malloc",
     about: "cuMemAlloc; freed before the next, untimed",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: |machine, _, wanted| Ok(Box::new(Taking(Mallocs { context: machine.context()?, bytes: size(wanted)? }))),
+    ..PLAIN
 };
 
 pub(crate) const HOST_ALLOC: Entry = Entry {
@@ -29,11 +26,9 @@ pub(crate) const HOST_ALLOC: Entry = Entry {
     about: "cuMemHostAlloc; freed before the next, untimed; touched: the same amount of memory was used and freed beforehand, \
             so that a virtual machine already has it",
     bytes: BYTES,
-    number: None,
     words: &[TOUCHED],
-    one_word: false,
-    values: &[],
     open: open_host_allocs,
+    ..PLAIN
 };
 
 pub(crate) const HOST_REGISTER: Entry = Entry {
@@ -41,11 +36,8 @@ pub(crate) const HOST_REGISTER: Entry = Entry {
     form: "hostregister",
     about: "cuMemHostRegister of memory that was written before; unregistered before the next, untimed",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: open_registers,
+    ..PLAIN
 };
 
 pub(crate) const HOST_UNREGISTER: Entry = Entry {
@@ -53,15 +45,12 @@ pub(crate) const HOST_UNREGISTER: Entry = Entry {
     form: "hostunregister",
     about: "cuMemHostUnregister; registered again before the next, untimed",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: |machine, _, wanted| {
         let call = registers(machine, wanted)?;
         let about = format!("{} ({} bytes)", HOST_UNREGISTER.about, call.bytes);
         Ok(Box::new(Giving { call, about }))
     },
+    ..PLAIN
 };
 
 fn size(wanted: &Wanted) -> Result<usize, Error> {

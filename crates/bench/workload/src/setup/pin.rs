@@ -2,7 +2,7 @@
 
 use super::{Giving, Take, Taking};
 use crate::device::{Device, Handle};
-use crate::entry::{Call, Entry};
+use crate::entry::{Call, Entry, PLAIN};
 use crate::spec::{End, Host, Memory};
 use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Wanted, Wrong};
@@ -21,11 +21,9 @@ pub(crate) const PIN: Entry = Entry {
     form: "pin(host)",
     about: "a device's pin of GPU memory, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
     bytes: BYTES,
-    number: None,
     words: &[HOST],
-    one_word: false,
-    values: &[],
     open: |machine, call, wanted| Ok(Box::new(Taking(Pins::new(machine, call, wanted)?))),
+    ..PLAIN
 };
 
 pub(crate) const UNPIN: Entry = Entry {
@@ -33,14 +31,12 @@ pub(crate) const UNPIN: Entry = Entry {
     form: "unpin(host)",
     about: "the end of a device's pin of GPU memory; host: of pinned host memory; pinned again before the next, untimed",
     bytes: BYTES,
-    number: None,
     words: &[HOST],
-    one_word: false,
-    values: &[],
     open: |machine, call, wanted| {
         let call = Pins::new(machine, call, wanted)?;
         Ok(Box::new(Giving { about: format!("unpins {}", call.of), call }))
     },
+    ..PLAIN
 };
 
 struct Pins<'m> {

@@ -2,19 +2,15 @@
 
 use super::{Take, Taking};
 use crate::Error;
-use crate::entry::Entry;
+use crate::entry::{Entry, PLAIN};
 use cuda::{Context, Stream};
 
 pub(crate) const STREAM: Entry = Entry {
     name: "stream",
     form: "stream",
     about: "cuStreamCreate; destroyed before the next, untimed",
-    bytes: 0,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: |machine, _, _| Ok(Box::new(Taking(Streams { context: machine.context()? }))),
+    ..PLAIN
 };
 
 struct Streams<'m> {
