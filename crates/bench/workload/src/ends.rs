@@ -34,6 +34,14 @@ impl Direction {
         Direction::between(gpu(spec.source.memory)?, gpu(spec.destination.memory)?)
     }
 
+    /// The host's and the GPU's of these values for source and destination.
+    pub(crate) fn sides<T>(self, [source, destination]: [T; 2]) -> (T, T) {
+        match self {
+            Direction::ToGpu => (source, destination),
+            Direction::FromGpu => (destination, source),
+        }
+    }
+
     fn between(from: Option<u32>, to: Option<u32>) -> Result<Direction, Unavailable> {
         match (from, to) {
             (None, Some(_)) => Ok(Direction::ToGpu),
@@ -103,18 +111,12 @@ impl<'r> Ends<'r> {
 
     /// The host's end, for the CPU to read or write.
     pub(crate) fn host_bytes(&self, direction: Direction, at: u64, bytes: u64) -> Result<HostBytes<'r>, Error> {
-        match direction {
-            Direction::ToGpu => self.source.host_bytes(at, bytes),
-            Direction::FromGpu => self.destination.host_bytes(at, bytes),
-        }
+        direction.sides([self.source, self.destination]).0.host_bytes(at, bytes)
     }
 
     /// The GPU's end.
     pub(crate) fn gpu_end(&self, direction: Direction) -> &'r Buffer<'r> {
-        match direction {
-            Direction::ToGpu => self.destination,
-            Direction::FromGpu => self.source,
-        }
+        direction.sides([self.source, self.destination]).1
     }
 }
 

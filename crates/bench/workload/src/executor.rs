@@ -103,6 +103,8 @@ impl<'m> Route<'m> {
     }
 }
 
+pub(crate) const FIXED: &str = "its addresses are fixed when it is prepared";
+
 /// One prepared transfer, which may be submitted any number of times.
 pub trait Transfer {
     /// Submits it. If the CPU moves the bytes (stores through BAR1), all the work is here.
@@ -134,7 +136,7 @@ pub trait Transfer {
     /// # Errors
     /// [`Error::Unavailable`] where the addresses are fixed when it is prepared, [`Error::Capacity`] where it would not fit.
     fn move_to(&mut self, _source: u64, _destination: u64) -> Result<(), Error> {
-        Err(Unavailable::new("its addresses are fixed when it is prepared").into())
+        Err(Unavailable::new(FIXED).into())
     }
 
     /// When the last finished transfer was done, in nanoseconds of the GPU's clock ([`gpu::Clock`]): the timestamp that the

@@ -6,12 +6,13 @@
 //! the routes for scattered pieces.
 
 use crate::buffer::Buffer;
-use crate::ends::{Direction, Ends};
+use crate::ends::{Direction, Ends, both_ways};
 use crate::error::Error;
 use crate::executor::{Executor, Transfer};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::routes::entry::{Found, Others};
+use crate::routes::entry::Entry;
+use crate::routes::registry;
 use crate::spec::{self, Host, Memory, Spec, Word};
 use machine::Unavailable;
 use route_choice::{Ask, Metric, Places, Profile};
@@ -19,26 +20,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const NAME: &str = "auto";
+const NAME: &str = "auto";
 const METRICS: [(&str, Metric); 2] = [("for=p99.9", Metric::P999), ("for=max", Metric::Max)];
 
 /// A batch of this many pieces.
 const PIECES: &str = "pieces=";
 
-pub(crate) const WORD: Word = Word { name: NAME, numbered: false, options: &[METRICS[0].0, METRICS[1].0, PIECES] };
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: NAME, numbered: false, options: &[METRICS[0].0, METRICS[1].0, PIECES] },
+    about: |_, spec| {
+        let metric = metric(&spec.executor);
+        format!("for each size the route that `doorbell calibrate` found the best by {metric}")
+    },
+    list: |machine| ["host", "host[pageable]"].map(|host| both_ways(machine, host, NAME)).concat(),
+    check,
+    open: |machine, spec| {
+        let profile = machine.profile()?;
+        Ok(Box::new(Auto { machine, profile, spec: spec.clone(), opened: BTreeMap::new() }))
+    },
+};
 
-pub(crate) fn about(_: &Machine, spec: &Spec) -> String {
-    let metric = metric(&spec.executor);
-    format!("for each size the route that `doorbell calibrate` found the best by {metric}")
-}
-
-pub(crate) fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
-    let both = |host: &str| [format!("{host}->auto->gpu{gpu}"), format!("gpu{gpu}->auto->{host}")];
-    [both("host"), both("host[pageable]")].concat()
-}
-
-pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     Direction::of(machine, spec)?;
     if METRICS.iter().filter(|(option, _)| spec.executor.has(option)).count() > 1 {
         return Err(Unavailable::new("one metric decides: choose one"));
@@ -46,11 +48,6 @@ pub(crate) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let profile = machine.profile()?;
     // Checks that the profile has a plan for this direction and memory.
     choose(&profile, machine, spec, 1, Places::Same).map(drop)
-}
-
-pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Found<'m> {
-    let profile = machine.profile()?;
-    Ok(Box::new(Auto { machine, profile, spec: spec.clone(), others, opened: BTreeMap::new() }))
 }
 
 fn metric(executor: &spec::Executor) -> Metric {
@@ -94,7 +91,6 @@ struct Auto<'m> {
     machine: &'m Machine,
     profile: Arc<Profile>,
     spec: Spec,
-    others: Others,
     /// Keyed by the text of the executor.
     opened: BTreeMap<String, Opened<'m>>,
 }
@@ -104,7 +100,7 @@ impl<'m> Auto<'m> {
     fn executor(&mut self, bytes: u64, places: Places) -> Result<String, Error> {
         let route = choose(&self.profile, self.machine, &self.spec, bytes, places)?;
         let unusable = |why: String| Unavailable::new(format!("the profile names {route}: {why}"));
-        let parsed = (self.others.parse)(&route).map_err(|e| unusable(e.to_string()))?;
+        let parsed = registry::parse(&route).map_err(|e| unusable(e.to_string()))?;
         if parsed.executor.name == NAME {
             return Err(unusable("that is no single route".into()).into());
         }
@@ -118,7 +114,7 @@ impl<'m> Auto<'m> {
         }
         let executor = spec.executor.to_string();
         if !self.opened.contains_key(&executor) {
-            let opened = (self.others.open)(self.machine, &spec).map_err(|e| match e {
+            let opened = registry::of_spec(self.machine, &spec).map_err(|e| match e {
                 Error::Unavailable(why) => unusable(why.reason).into(),
                 other => other,
             })?;

@@ -4,17 +4,16 @@
 //! `bar1[flush]` also waits for them: a load of the last byte returns only after all earlier stores have arrived.
 //! Both are copies: they write the transfer's bytes and no others. `message` sends bytes to a kernel without a copy.
 
+use super::call::Call;
 use crate::buffer::{Buffer, HostBytes};
 use crate::ends::{Direction, Ends};
 use crate::error::Error;
 use crate::executor::{Executor, Transfer};
-use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::entry::Entry;
 use crate::spec::{Spec, Word};
 use gpu::Bar1Map;
 use machine::Unavailable;
-use std::time::Duration;
 
 const FLUSH: &str = "flush";
 pub(crate) const ENTRY: Entry = Entry {
@@ -56,103 +55,35 @@ impl Executor for Bar1 {
     fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         ends.check(bytes)?;
         let direction = ends.direction()?;
-        let (map, host) = (ends.gpu_end(direction).bar1()?, ends.host_bytes(direction, 0, bytes)?);
+        let map = ends.gpu_end(direction).bar1()?;
+        let aim = move |ends: &Ends<'r>, at: [u64; 2]| {
+            let (host, gpu) = direction.sides(at);
+            Ok(Taken { map, host: ends.host_bytes(direction, host, bytes)?, at: gpu })
+        };
         Ok(match direction {
-            Direction::ToGpu => Box::new(Stores { map, from: host, at: 0, ends, flush: self.flush, stored: false }),
-            Direction::FromGpu => Box::new(Loads { map, to: host, at: 0, ends, loaded: false }),
+            Direction::ToGpu => {
+                let stores = Call::new(ends, bytes, aim, |to| Ok(to.map.write(to.at, to.host.bytes())?))?;
+                Box::new(if self.flush { stores.until(Taken::arrived) } else { stores })
+            }
+            Direction::FromGpu => {
+                Box::new(Call::new(ends, bytes, aim, |from| Ok(from.map.read(from.at, from.host.bytes_mut())?))?)
+            }
         })
     }
 }
 
-struct Stores<'r> {
+/// What a submission stores or loads.
+struct Taken<'r> {
     map: &'r Bar1Map,
-    from: HostBytes<'r>,
+    host: HostBytes<'r>,
     /// Offset at the GPU's end.
     at: u64,
-    ends: Ends<'r>,
-    flush: bool,
-    stored: bool,
 }
 
-impl Stores<'_> {
+impl Taken<'_> {
+    /// A load of the last byte returns after all stores.
     #[inline]
     fn arrived(&self) -> Result<(), Error> {
-        if self.flush {
-            self.map.read(self.at + self.from.len() as u64 - 1, &mut [0])?;
-        }
-        Ok(())
-    }
-}
-
-impl Transfer for Stores<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        self.map.write(self.at, self.from.bytes())?;
-        self.stored = true;
-        Ok(())
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        if self.stored {
-            self.arrived()?;
-        }
-        Ok(self.stored)
-    }
-
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        if self.stored { self.arrived() } else { Err(Error::Idle) }
-    }
-
-    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
-        let bytes = self.from.len() as u64;
-        self.ends.hold([source, destination], bytes)?;
-        self.from = self.ends.source.host_bytes(source, bytes)?;
-        self.at = destination;
-        Ok(())
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
-    }
-}
-
-struct Loads<'r> {
-    map: &'r Bar1Map,
-    to: HostBytes<'r>,
-    /// Offset at the GPU's end.
-    at: u64,
-    ends: Ends<'r>,
-    loaded: bool,
-}
-
-impl Transfer for Loads<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        self.map.read(self.at, self.to.bytes_mut())?;
-        self.loaded = true;
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.loaded)
-    }
-
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        if self.loaded { Ok(()) } else { Err(Error::Idle) }
-    }
-
-    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
-        let bytes = self.to.len() as u64;
-        self.ends.hold([source, destination], bytes)?;
-        self.to = self.ends.destination.host_bytes(destination, bytes)?;
-        self.at = source;
-        Ok(())
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
+        Ok(self.map.read(self.at + self.host.len() as u64 - 1, &mut [0])?)
     }
 }

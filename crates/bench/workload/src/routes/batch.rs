@@ -3,18 +3,16 @@
 //! `batch[engine=3]` names the engine. The default is the first that runs while kernels run; between GPUs, the one made for their
 //! link. CUDA's counterpart is `cuda[batch,pieces=256]`.
 
-use super::channel;
+use super::channel::{self, Own};
 use crate::buffer::Buffer;
 use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::error::Error;
 use crate::executor::{Executor, Transfer};
-use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::entry::{Entry, Found, number};
 use crate::spec::{self, Memory, Spec, Word};
-use gpu::{Batch, Channel, CopyRelease, Engine, Piece, Ticket};
+use gpu::{Batch, Channel, CopyRelease, Engine, Piece};
 use machine::Unavailable;
-use std::time::Duration;
 
 /// Number of pieces, 1 to 4,096.
 pub(super) const PIECES: &str = "pieces=";
@@ -104,47 +102,7 @@ impl Executor for Scattered {
         let all: Vec<Piece> = all.into_iter().map(piece).collect();
         let regions = [target.part(0, bytes)?, source.part(0, bytes)?];
         let batch = Batch::new(&mut self.channel, &regions, &all, CopyRelease::default())?;
-        Ok(Box::new(Together { channel: &mut self.channel, batch, ends, last: None }))
-    }
-}
-
-struct Together<'r> {
-    channel: &'r mut Channel,
-    batch: Batch,
-    ends: Ends<'r>,
-    last: Option<Ticket>,
-}
-
-impl Transfer for Together<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        self.last = Some(self.batch.submit(self.channel)?);
-        Ok(())
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        channel::poll(self.channel, self.last)
-    }
-
-    #[inline]
-    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        channel::wait(self.channel, self.last, self.batch.bytes(), timeout)
-    }
-
-    #[inline]
-    fn released_gpu_ns(&self) -> Option<u64> {
-        self.last.map(|_| self.channel.timestamp())
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
-    }
-}
-
-impl Drop for Together<'_> {
-    fn drop(&mut self) {
-        channel::settle(self.channel, self.last);
+        Ok(Box::new(Own::batch(&mut self.channel, batch, ends)))
     }
 }
 

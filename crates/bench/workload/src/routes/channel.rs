@@ -3,11 +3,11 @@
 use crate::buffer::{Buffer, HostBytes, PAGEABLE};
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::executor::Transfer;
+use crate::executor::{FIXED, Transfer};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::spec::{Executor, Host, Memory, Spec};
-use gpu::{AddressSpace, Armed, Bar, Channel, ChannelOptions, Group, Place, Prepared, Ticket};
+use gpu::{AddressSpace, Armed, Bar, Batch, Channel, ChannelOptions, Group, Place, Prepared, Ticket};
 use machine::Unavailable;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,6 +160,7 @@ pub(crate) fn settle(channel: &Channel, last: Option<Ticket>) {
 enum Ready<'r> {
     Prepared(&'r mut Channel, Prepared),
     Armed(Armed<&'r mut Channel>),
+    Batch(&'r mut Channel, Batch),
 }
 
 /// A transfer of a route over doorbell's own channel.
@@ -185,10 +186,14 @@ impl<'r> Own<'r> {
         Own { ready: Ready::Armed(armed), data, ends, last: None }
     }
 
+    pub(crate) fn batch(channel: &'r mut Channel, batch: Batch, ends: Ends<'r>) -> Own<'r> {
+        Own { ready: Ready::Batch(channel, batch), data: None, ends, last: None }
+    }
+
     #[inline]
     fn channel(&self) -> &Channel {
         match &self.ready {
-            Ready::Prepared(channel, _) => channel,
+            Ready::Prepared(channel, _) | Ready::Batch(channel, _) => channel,
             Ready::Armed(armed) => armed.channel(),
         }
     }
@@ -202,6 +207,7 @@ impl Transfer for Own<'_> {
             (Ready::Prepared(channel, prepared), None) => prepared.submit(channel)?,
             (Ready::Armed(armed), Some(data)) => armed.submit_data(data.bytes())?,
             (Ready::Armed(armed), None) => armed.submit()?,
+            (Ready::Batch(channel, batch), _) => batch.submit(channel)?,
         });
         Ok(())
     }
@@ -216,20 +222,25 @@ impl Transfer for Own<'_> {
         let bytes = match &self.ready {
             Ready::Prepared(_, prepared) => prepared.bytes(),
             Ready::Armed(armed) => armed.bytes(),
+            Ready::Batch(_, batch) => batch.bytes(),
         };
         wait(self.channel(), self.last, bytes, timeout)
     }
 
     fn rest(&mut self) -> Result<(), Error> {
         match &mut self.ready {
-            Ready::Prepared(..) => Ok(()),
+            Ready::Prepared(..) | Ready::Batch(..) => Ok(()),
             Ready::Armed(armed) => Ok(armed.rest()?),
         }
     }
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
-        let Ready::Prepared(_, prepared) = &mut self.ready else {
-            return Err(Unavailable::new("what is armed waits in the channel with its addresses").into());
+        let prepared = match &mut self.ready {
+            Ready::Prepared(_, prepared) => prepared,
+            Ready::Armed(_) => {
+                return Err(Unavailable::new("what is armed waits in the channel with its addresses").into());
+            }
+            Ready::Batch(..) => return Err(Unavailable::new(FIXED).into()),
         };
         let bytes = prepared.bytes();
         self.ends.hold([source, destination], bytes)?;
@@ -253,7 +264,7 @@ impl Transfer for Own<'_> {
     fn started_gpu_ns(&self) -> Option<u64> {
         match &self.ready {
             Ready::Prepared(_, prepared) => prepared.started(),
-            Ready::Armed(_) => None,
+            Ready::Armed(_) | Ready::Batch(..) => None,
         }
     }
 
@@ -262,6 +273,7 @@ impl Transfer for Own<'_> {
         let timed = match &self.ready {
             Ready::Prepared(_, prepared) => prepared.is_timed(),
             Ready::Armed(armed) => armed.is_timed(),
+            Ready::Batch(..) => true,
         };
         self.last.filter(|_| timed).map(|_| self.channel().timestamp())
     }

@@ -4,18 +4,17 @@
 //!
 //! Done means the same as for `cuda`.
 
-use super::cuda::{AtOnce, Side, side, side_at};
+use super::call::Call;
+use super::cuda::{Side, side_at};
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends, both_ways};
 use crate::error::Error;
 use crate::executor::{Executor, Transfer};
-use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::entry::{Entry, Found};
 use crate::spec::{Spec, Word};
 use cuda::runtime::{Runtime, Stream};
 use machine::Unavailable;
-use std::time::Duration;
 
 const SYNC: &str = "sync";
 
@@ -65,69 +64,25 @@ impl Executor for Copies {
 
     fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         ends.check(bytes)?;
-        let side = side(ends, bytes)?;
-        if !self.sync {
-            return Ok(Box::new(Async { stream: &self.stream, side, ends }));
+        let aim = move |ends: &Ends<'r>, at| side_at(*ends, bytes, at);
+        if self.sync {
+            let runtime = self.runtime;
+            let call = move |Side { host, device, direction }: &mut Side<'r>| match direction {
+                // SAFETY: the host buffer has the slice's length, and the call no longer uses it when it returns.
+                Direction::ToGpu => Ok(unsafe { runtime.upload_now(*device, *host) }?),
+                // SAFETY: as above.
+                Direction::FromGpu => Ok(unsafe { runtime.download_now(*host, *device) }?),
+            };
+            return Ok(Box::new(Call::new(ends, bytes, aim, call)?));
         }
-        let runtime = self.runtime;
-        let call = move |Side { host, device, direction }: Side<'_>| match direction {
-            // SAFETY: the host buffer has the slice's length, and the call no longer uses it when it returns.
-            Direction::ToGpu => unsafe { runtime.upload_now(device, host) },
+        let stream = &self.stream;
+        let call = move |Side { host, device, direction }: &mut Side<'r>| match direction {
+            // SAFETY: the host buffer has the slice's length; the transfer borrows both, and waits for the stream when it is
+            // dropped.
+            Direction::ToGpu => Ok(unsafe { stream.upload(*device, *host) }?),
             // SAFETY: as above.
-            Direction::FromGpu => unsafe { runtime.download_now(host, device) },
+            Direction::FromGpu => Ok(unsafe { stream.download(*host, *device) }?),
         };
-        Ok(Box::new(AtOnce::new(side, ends, call)))
-    }
-}
-
-struct Async<'r> {
-    stream: &'r Stream,
-    side: Side<'r>,
-    ends: Ends<'r>,
-}
-
-impl Transfer for Async<'_> {
-    #[inline]
-    fn submit(&mut self) -> Result<(), Error> {
-        let Side { host, device, direction } = self.side;
-        match direction {
-            // SAFETY: the host buffer has the slice's length; the transfer borrows both, and waits
-            // for the stream when it is dropped.
-            Direction::ToGpu => unsafe { self.stream.upload(device, host) }?,
-            // SAFETY: as above.
-            Direction::FromGpu => unsafe { self.stream.download(host, device) }?,
-        }
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.stream.is_done()?)
-    }
-
-    fn is_polled(&self) -> bool {
-        false
-    }
-
-    /// CUDA's wait has no time limit, so `timeout` is ignored.
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        Ok(self.stream.synchronize()?)
-    }
-
-    fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
-        let bytes = self.side.device.len() as u64;
-        self.side = side_at(self.ends, bytes, [source, destination])?;
-        Ok(())
-    }
-
-    fn ends(&self) -> Option<&dyn Inspect> {
-        Some(&self.ends)
-    }
-}
-
-impl Drop for Async<'_> {
-    fn drop(&mut self) {
-        // After a wait this costs one more call, outside of any transfer.
-        let _ = self.stream.synchronize();
+        Ok(Box::new(Call::new(ends, bytes, aim, call)?.within(stream)))
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::executor::{Executor, Route};
 use crate::machine::Machine;
-use crate::spec::{self, Spec, SyntaxError, Word};
+use crate::spec::{self, Spec, Word};
 use machine::Unavailable;
 use std::ops::RangeInclusive;
 
@@ -19,15 +19,6 @@ pub(crate) struct Entry {
     /// Why this machine has no such route, as far as that is known without an attempt.
     pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
     /// Opens a route that `check` has passed: its executor, for any memories.
-    pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
-}
-
-/// The other executors, for one that is made of them. The registry passes this in, so that they do not depend on the
-/// registry.
-#[derive(Clone, Copy)]
-pub(crate) struct Others {
-    pub(crate) parse: fn(&str) -> Result<Spec, SyntaxError>,
-    pub(crate) check: fn(&Machine, &Spec) -> Result<(), Unavailable>,
     pub(crate) open: for<'m> fn(&'m Machine, &Spec) -> Found<'m>,
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod aperture;
 pub(crate) mod auto;
 pub(crate) mod bar1;
 pub(crate) mod batch;
+mod call;
 pub(crate) mod ce;
 pub(crate) mod channel;
 pub(crate) mod cuda;

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::executor::Route;
 use crate::machine::Machine;
 use crate::routes;
-use crate::routes::entry::{Entry, Found, Opened, Others};
+use crate::routes::entry::{Entry, Found, Opened};
 use crate::spec::{Spec, SyntaxError, Word};
 use machine::Unavailable;
 
@@ -22,34 +22,14 @@ const ENTRIES: &[Entry] = &[
     routes::waiting::MESSAGE,
     routes::aperture::ENTRY,
     routes::dma::ENTRY,
-    STAGED,
+    routes::staged::ENTRY,
     routes::sm::ENTRY,
     routes::waiting::RESIDENT,
-    AUTO,
+    routes::auto::ENTRY,
 ];
 
 /// Routes of before.
 const GONE: [&str; 8] = ["zerocopy", "answered", "gpc", "clusters", "cluster", "warps", "answer", "store"];
-
-const OTHERS: Others = Others { parse, check: available, open: of_spec };
-
-/// A device's DMA, combined with one of the other executors between host and GPU.
-const STAGED: Entry = Entry {
-    word: routes::staged::WORD,
-    about: routes::staged::about,
-    list: routes::staged::list,
-    check: |machine, spec| routes::staged::check(machine, spec, OTHERS),
-    open: |machine, spec| routes::staged::open(machine, spec, OTHERS),
-};
-
-/// One of the others, chosen by the profile, so it needs them as a parameter.
-const AUTO: Entry = Entry {
-    word: routes::auto::WORD,
-    about: routes::auto::about,
-    list: routes::auto::list,
-    check: routes::auto::check,
-    open: |machine, spec| routes::auto::open(machine, spec, OTHERS),
-};
 
 /// A route that may be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +95,7 @@ pub fn executor<'m>(machine: &'m Machine, name: &str) -> Found<'m> {
     of_spec(machine, &parse(name)?)
 }
 
-fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+pub(super) fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
     check(entry, machine, spec)?;
@@ -123,7 +103,7 @@ fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
 }
 
 /// Why this machine has no such route, as far as that is known without an attempt.
-fn available(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+pub(super) fn available(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
     entry.map_or(Ok(()), |entry| check(entry, machine, spec))
 }

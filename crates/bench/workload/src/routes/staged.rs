@@ -6,33 +6,41 @@
 //! (as under `dma`). For the copy after it the CPU waits as that copy's route does.
 
 use super::dma::{self, Dma};
+use super::registry;
 use crate::buffer::Buffer;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::executor::{Executor, Transfer};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::routes::entry::{Found, Others};
+use crate::routes::entry::{Entry, Found};
 use crate::spec::{self, End, Host, Memory, Spec, Word};
 use machine::Unavailable;
 use std::time::{Duration, Instant};
 
 const ENGINE: &str = "ce=";
 
-pub(crate) const WORD: Word = Word { name: "staged", numbered: false, options: &[ENGINE, dma::SLEEPS] };
+pub(crate) const ENTRY: Entry = Entry {
+    word: Word { name: "staged", numbered: false, options: &[ENGINE, dma::SLEEPS] },
+    about,
+    list: |machine| {
+        let gpu = machine.index();
+        vec![format!("device->staged->gpu{gpu}"), format!("gpu{gpu}->staged->device")]
+    },
+    check: |machine, spec| {
+        dma::check(machine, spec)?;
+        registry::available(machine, &half(machine, spec)?)
+    },
+    open,
+};
 
-pub(crate) fn about(machine: &Machine, spec: &Spec) -> String {
+fn about(machine: &Machine, spec: &Spec) -> String {
     let copy = copier(machine, &spec.executor).unwrap_or_default();
     let sleeps = if spec.executor.has(dma::SLEEPS) { ", for which the CPU sleeps" } else { "" };
     let device = crate::device::about(machine);
     format!(
         "a device's DMA to host memory{sleeps}, and from there to the GPU by {copy}; or the other way round; {device}"
     )
-}
-
-pub(crate) fn list(machine: &Machine) -> Vec<String> {
-    let gpu = machine.index();
-    vec![format!("device->staged->gpu{gpu}"), format!("gpu{gpu}->staged->device")]
 }
 
 /// The executor between host and GPU.
@@ -49,28 +57,19 @@ fn reads(spec: &Spec) -> bool {
     spec.source.memory == Memory::Device
 }
 
-/// The route of the half between host and GPU.
-fn half(machine: &Machine, spec: &Spec) -> Result<String, Unavailable> {
+/// The half between host and GPU.
+fn half(machine: &Machine, spec: &Spec) -> Result<Spec, Unavailable> {
     let gpu = if reads(spec) { spec.destination.memory } else { spec.source.memory };
     let Memory::Gpu(n) = gpu else {
         return Err(Unavailable::new("staged goes through host memory to a GPU: to the host it is dma"));
     };
     let copier = copier(machine, &spec.executor)?;
-    Ok(if reads(spec) { format!("host->{copier}->gpu{n}") } else { format!("gpu{n}->{copier}->host") })
+    let route = if reads(spec) { format!("host->{copier}->gpu{n}") } else { format!("gpu{n}->{copier}->host") };
+    registry::parse(&route).map_err(|error| Unavailable::new(error.to_string()))
 }
 
-/// The spec of the half between host and GPU.
-fn half_of(machine: &Machine, spec: &Spec, others: Others) -> Result<Spec, Unavailable> {
-    (others.parse)(&half(machine, spec)?).map_err(|error| Unavailable::new(error.to_string()))
-}
-
-pub(crate) fn check(machine: &Machine, spec: &Spec, others: Others) -> Result<(), Unavailable> {
-    dma::check(machine, spec)?;
-    (others.check)(machine, &half_of(machine, spec, others)?)
-}
-
-pub(crate) fn open<'m>(machine: &'m Machine, spec: &Spec, others: Others) -> Found<'m> {
-    let copy = (others.open)(machine, &half_of(machine, spec, others)?)?;
+fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
+    let copy = registry::of_spec(machine, &half(machine, spec)?)?;
     Ok(Box::new(Staged {
         dma: Dma::new(machine, 1, spec.executor.has(dma::SLEEPS))?,
         copy,

@@ -13,14 +13,11 @@
 //! Done means what CUDA promises. For `sync` from pageable memory that is less than for the others: the source may be changed,
 //! and all later CUDA work sees the bytes, but the last of them may still be on their way.
 
-mod at_once;
-mod peer;
 mod stream;
 
-pub(super) use self::at_once::AtOnce;
-use self::peer::Peer;
 use self::stream::{End, How, InStream, Pieces};
 use super::batch::{self, PIECES};
+use super::call::Call;
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends, between_gpus, both_ways, seat};
 use crate::error::Error;
@@ -235,19 +232,19 @@ impl executor::Executor for Copies<'_> {
     fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         ends.check(bytes)?;
         if ends.source.gpu().is_some() && ends.destination.gpu().is_some() {
-            return Ok(Box::new(Peer::new(&self.stream, ends, bytes)?));
+            return Ok(Box::new(peer(&self.stream, ends, bytes)?));
         }
         let side = side(ends, bytes)?;
         let how = match self.form {
             Form::Sync => {
                 let context = self.context;
-                let call = move |Side { host, device, direction }: Side<'_>| match direction {
+                let call = move |Side { host, device, direction }: &mut Side<'_>| match direction {
                     // SAFETY: the host buffer has the slice's length, and the call no longer uses it when it returns.
-                    Direction::ToGpu => unsafe { device.upload_now(context, host) },
+                    Direction::ToGpu => Ok(unsafe { device.upload_now(context, *host) }?),
                     // SAFETY: as above.
-                    Direction::FromGpu => unsafe { device.download_now(context, host) },
+                    Direction::FromGpu => Ok(unsafe { device.download_now(context, *host) }?),
                 };
-                return Ok(Box::new(AtOnce::new(side, ends, call)));
+                return Ok(Box::new(Call::new(ends, bytes, move |ends, at| side_at(*ends, bytes, at), call)?));
             }
             Form::Async => How::Copy,
             Form::Batch => How::Batch(match self.pieces {
@@ -263,6 +260,25 @@ impl executor::Executor for Copies<'_> {
         Ok(Box::new(InStream::new(&self.stream, side, ends, how, end)))
     }
 }
+
+/// From GPU to GPU: `cuMemcpyPeerAsync` between two, `cuMemcpyDtoDAsync` within one.
+fn peer<'r>(stream: &'r Stream<'r>, ends: Ends<'r>, bytes: u64) -> Result<impl Transfer + 'r, Error> {
+    let slices = move |ends: &Ends<'r>, [source, destination]: [u64; 2]| {
+        let missing = || Unavailable::new(NOT_CUDAS);
+        let to = ends.destination.device_slice(destination, bytes)?.ok_or_else(missing)?;
+        Ok([to, ends.source.device_slice(source, bytes)?.ok_or_else(missing)?])
+    };
+    let call = move |[to, from]: &mut [DeviceSlice<'r>; 2]| {
+        if ends.destination.gpu() == ends.source.gpu() {
+            return Ok(stream.copy(*to, *from)?);
+        }
+        let (at, of) = (ends.destination.machine().context()?, ends.source.machine().context()?);
+        Ok(stream.copy_peer((*to, at), (*from, of))?)
+    };
+    Ok(Call::new(ends, bytes, slices, call)?.within(stream))
+}
+
+const NOT_CUDAS: &str = "CUDA copies between its own memories";
 
 /// The two memories of a transfer, equally long.
 #[derive(Clone, Copy)]
@@ -280,11 +296,9 @@ pub(crate) fn side(ends: Ends<'_>, bytes: u64) -> Result<Side<'_>, Error> {
 pub(crate) fn side_at<'r>(ends: Ends<'r>, bytes: u64, [source, destination]: [u64; 2]) -> Result<Side<'r>, Error> {
     ends.hold([source, destination], bytes)?;
     let direction = ends.direction()?;
-    let (host, device, host_at, device_at) = match direction {
-        Direction::ToGpu => (ends.source, ends.destination, source, destination),
-        Direction::FromGpu => (ends.destination, ends.source, destination, source),
-    };
-    let missing = || Unavailable::new("CUDA copies between its own memories");
+    let (host, device) = direction.sides([ends.source, ends.destination]);
+    let (host_at, device_at) = direction.sides([source, destination]);
+    let missing = || Unavailable::new(NOT_CUDAS);
     let host = host.host_pointer().ok_or_else(missing)?;
     let device = device.device_slice(device_at, bytes)?.ok_or_else(missing)?;
     Ok(Side { host: host.wrapping_add(host_at as usize), device, direction })
