@@ -33,7 +33,6 @@ mod route;
 pub mod routes;
 mod setup;
 pub mod spec;
-mod swept;
 mod text;
 mod transfers;
 mod verify;
