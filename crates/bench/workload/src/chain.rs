@@ -8,7 +8,8 @@
 
 use crate::Difference;
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
-use crate::launch::{PRIORITY, learnt, refused, spin, stream};
+use crate::launch::{PRIORITY, learnt, refused, stream};
+use crate::routes::polling;
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use gpu::{Channel, ChannelOptions, Engine, Pin, Ticket};
@@ -455,7 +456,7 @@ impl Subject for Framed<'_, '_> {
             By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.copies.wait(ticket, timeout))?),
             _ if self.frames.parts.polled => {
                 let (told, number) = (self.frames.parts.told(), self.number);
-                spin(timeout, || told.load(Ordering::Acquire) == number)
+                polling::wait(timeout, self.frames.parts.bytes as u64, || told.load(Ordering::Acquire) == number)
             }
             _ => Ok(self.frames.parts.stream.synchronize()?),
         }

@@ -1,9 +1,9 @@
 //! An executor moves bytes between any two memories. A route is an executor with its own two memories.
 
 use crate::buffer::Buffer;
-use crate::ends::{Ends, Pair};
+use crate::ends::Ends;
 use crate::error::Error;
-use crate::inspect::Inspect;
+use crate::inspect::{HostEnd, Inspect};
 use machine::Unavailable;
 use std::time::Duration;
 
@@ -40,7 +40,9 @@ pub trait Executor {
 pub struct Route<'m> {
     // Before the memories that its work may name.
     executor: Box<dyn Executor + 'm>,
-    pair: Pair<'m>,
+    name: String,
+    source: Buffer<'m>,
+    destination: Buffer<'m>,
     capacity: u64,
 }
 
@@ -52,27 +54,22 @@ impl<'m> Route<'m> {
     pub fn new(
         name: &str,
         source: Buffer<'m>,
-        executor: Box<dyn Executor + 'm>,
+        mut executor: Box<dyn Executor + 'm>,
         destination: Buffer<'m>,
     ) -> Result<Route<'m>, Error> {
-        let pair = Pair { name: name.into(), source, destination, line: 0 };
-        let capacity = pair.capacity();
-        Route::over(executor, pair, capacity)
+        executor.reach(&source, &destination)?;
+        let capacity = source.capacity().min(destination.capacity());
+        Ok(Route { executor, name: name.into(), source, destination, capacity })
     }
 
-    pub(crate) fn over(
-        mut executor: Box<dyn Executor + 'm>,
-        mut pair: Pair<'m>,
-        capacity: u64,
-    ) -> Result<Route<'m>, Error> {
-        pair.line = executor.line();
-        executor.reach(&pair.source, &pair.destination)?;
-        Ok(Route { executor, pair, capacity })
+    /// The same, for transfers of up to `capacity` bytes.
+    pub(crate) fn up_to(self, capacity: u64) -> Route<'m> {
+        Route { capacity, ..self }
     }
 
     /// The name as the caller wrote it: `host->ce0->gpu0`.
     pub fn name(&self) -> &str {
-        &self.pair.name
+        &self.name
     }
 
     /// The largest transfer that its memories hold, in bytes.
@@ -89,17 +86,39 @@ impl<'m> Route<'m> {
         if bytes > capacity {
             return Err(Error::Capacity { bytes, capacity });
         }
-        self.executor.prepare(Ends::new(&self.pair.source, &self.pair.destination), bytes)
+        self.executor.prepare(Ends::new(&self.source, &self.destination), bytes)
     }
 
     /// Its two memories, including guards; use them while no transfer is pending.
     pub fn ends(&self) -> &dyn Inspect {
-        &self.pair
+        self
     }
 
     /// Its parts, so that they can be combined differently.
     pub fn into_parts(self) -> (Buffer<'m>, Box<dyn Executor + 'm>, Buffer<'m>) {
-        (self.pair.source, self.executor, self.pair.destination)
+        (self.source, self.executor, self.destination)
+    }
+}
+
+impl Inspect for Route<'_> {
+    fn footprint(&self, bytes: u64) -> u64 {
+        bytes.max(self.executor.line())
+    }
+
+    fn host_end(&self) -> HostEnd {
+        Ends::new(&self.source, &self.destination).host_end()
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.source.write(at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.destination.write(at, data)
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.destination.read(at, into)
     }
 }
 

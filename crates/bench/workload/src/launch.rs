@@ -7,6 +7,7 @@ mod ours;
 
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::library::{C, Caller, Launched, PYTHON};
+use crate::routes::polling;
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
 use crate::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
@@ -14,7 +15,7 @@ use ours::Ours;
 use ours::learning;
 pub(crate) use ours::{learnt, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const POLLED: &str = "polled";
 const OURS: &str = "ours";
@@ -349,7 +350,7 @@ impl Subject for Counted<'_, '_> {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match (self.told, &self.by) {
             (_, Fires::Program(program)) if program.is_python() => program.wait(timeout),
-            (Some(word), _) => spin(timeout, || word.load(Ordering::Acquire) == self.count),
+            (Some(word), _) => polling::wait(timeout, BYTES as u64, || word.load(Ordering::Acquire) == self.count),
             (None, Fires::Us(ours)) => ours.wait(timeout),
             (None, Fires::Program(program)) => program.wait(timeout),
             (None, _) => Ok(self.chain.stream.synchronize()?),
@@ -378,29 +379,5 @@ impl Drop for Counted<'_, '_> {
             Fires::Program(program) => program.wait(OVER),
             _ => self.chain.stream.synchronize().map_err(Error::from),
         };
-    }
-}
-
-/// Polls until it is done; the clock is read now and then.
-#[inline]
-pub(crate) fn spin(timeout: Duration, mut is_done: impl FnMut() -> bool) -> Result<(), Error> {
-    const LOOKS: u32 = 256;
-    for _ in 0..LOOKS {
-        if is_done() {
-            return Ok(());
-        }
-    }
-    let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS {
-            if is_done() {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        let after = start.elapsed();
-        if after > timeout {
-            return Err(Error::Late { bytes: BYTES as u64, after });
-        }
     }
 }

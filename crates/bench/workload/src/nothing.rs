@@ -2,7 +2,7 @@
 //! machine.
 
 use crate::entry::{Call, Entry, PLAIN, Result as Open, Value};
-use crate::launch::spin;
+use crate::routes::polling;
 use crate::{Error, Machine, Opened, Subject, Wanted, Wrong};
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,6 @@ impl Subject for Fired {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        spin(timeout, || self.is_done())
+        polling::wait(timeout, 0, || self.is_done())
     }
 }

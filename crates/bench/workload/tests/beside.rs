@@ -46,7 +46,7 @@ fn concurrent_copies_are_right() {
         "gpu0->bar1->host",
         "host->aperture->gpu0",
         "host->cuda->gpu0",
-        "gpu0->cuda[polled]->host",
+        "gpu0->cuda[sync]->host",
     ];
     let until = Instant::now() + Duration::from_secs(2);
     std::thread::scope(|scope| {

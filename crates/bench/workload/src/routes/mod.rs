@@ -21,7 +21,7 @@ pub(crate) mod cudart;
 pub(crate) mod dma;
 pub(crate) mod entry;
 pub(crate) mod inline;
-mod polling;
+pub(crate) mod polling;
 mod ptx;
 mod registry;
 pub(crate) mod sm;

@@ -1,5 +1,6 @@
 //! Words of pinned memory in which a kernel signals its end, and the wait for them.
 
+use crate::error::Error;
 use cuda::PinnedBuffer;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -30,6 +31,15 @@ impl<'r> Word<'r> {
     pub(super) fn reset(self, number: u32) {
         self.0.store(number, Ordering::Release);
     }
+}
+
+/// Polls until `is_done`, for a transfer of `bytes`.
+///
+/// # Errors
+/// [`Error::Late`] after `timeout`.
+#[inline]
+pub(crate) fn wait(timeout: Duration, bytes: u64, is_done: impl FnMut() -> bool) -> Result<(), Error> {
+    until(timeout, is_done).map_err(|after| Error::Late { bytes, after })
 }
 
 /// Polls until `is_done`. After `timeout`, returns the time that has passed.

@@ -1,13 +1,12 @@
 //! The list of routes.
 
-use crate::buffer;
-use crate::ends::Pair;
+use crate::buffer::{self, Buffer};
 use crate::error::Error;
 use crate::executor::Route;
 use crate::machine::Machine;
 use crate::routes;
 use crate::routes::entry::{Entry, Found, Opened};
-use crate::spec::{Spec, SyntaxError, Word};
+use crate::spec::{Memory, Spec, SyntaxError, Word};
 use machine::Unavailable;
 
 #[rustfmt::skip]
@@ -83,8 +82,27 @@ pub fn open<'m>(machine: &'m Machine, name: &str, capacity: u64) -> Opened<'m> {
     let spec = parse(name)?;
     let executor = of_spec(machine, &spec)?;
     let room = executor.room(capacity)?;
-    let opened = Pair::new(machine, &spec, room).and_then(|pair| Route::over(executor, pair, capacity));
+    let opened = memories(machine, &spec, room).and_then(|[source, destination]| {
+        Route::new(&spec.to_string(), source, executor, destination).map(|route| route.up_to(capacity))
+    });
     opened.map_err(refused)
+}
+
+/// Allocates both memories of a route, with room for transfers of `room` bytes.
+fn memories<'m>(machine: &'m Machine, spec: &Spec, room: u64) -> Result<[Buffer<'m>; 2], Error> {
+    // A device on the bus does not reach every kind of host memory.
+    let of_device = [spec.source, spec.destination].iter().any(|end| end.memory == Memory::Device);
+    let new = if of_device { Buffer::for_device } else { Buffer::new };
+    let source = new(machine, spec.source, room)?;
+    let mut destination = new(machine, spec.destination, room)?;
+    // After a CUDA copy from pageable memory, only CUDA's later work is sure to see the bytes. So only CUDA may read there.
+    // (`auto` may choose such a copy.)
+    let executor = spec.executor.name;
+    let is_promised = source.is_pinned() || !(executor.starts_with("cuda") || executor == "auto");
+    if is_promised {
+        destination.read_directly();
+    }
+    Ok([source, destination])
 }
 
 /// Opens a route's executor, for the caller's memories. Only the kinds of the route's two ends matter.

@@ -1,6 +1,6 @@
 //! Code is loaded to the GPU: modules when they are loaded, and kernels when they are first used.
 
-use super::{Take, Taking};
+use super::{Measured, Take};
 use crate::Difference;
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
@@ -117,7 +117,7 @@ fn open_module<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open
     }
     let text = if cached { c_string(text(kernels, salt))? } else { CString::default() };
     let first = c_string(name(salt, 0))?;
-    Ok(Box::new(Taking(Modules {
+    Ok(Box::new(Measured::taking(Modules {
         counter: Counter::new(context)?,
         context,
         kernels,

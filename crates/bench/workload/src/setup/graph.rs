@@ -1,6 +1,6 @@
 //! Preparing graphs: one graph, instantiated again and again.
 
-use super::{Take, Taking};
+use super::{Measured, Take};
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::launch::Launches;
 use crate::{Checks, Error, Machine, Wrong};
@@ -18,7 +18,7 @@ pub(crate) const INSTANTIATE: Entry = Entry {
 fn open<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'m> {
     let launches = Launches::new(machine, call.number, false)?;
     let graph = launches.graph()?;
-    Ok(Box::new(Taking(Instantiates { graph, launches })))
+    Ok(Box::new(Measured::taking(Instantiates { graph, launches })))
 }
 
 struct Instantiates<'m> {

@@ -1,6 +1,6 @@
 //! GPU memory, pinned memory, and pageable memory that is pinned afterwards.
 
-use super::{Giving, Take, Taking};
+use super::{Measured, Take};
 use crate::entry::{Call, Entry, PLAIN, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
@@ -16,7 +16,9 @@ pub(crate) const MALLOC: Entry = Entry {
     form: "malloc",
     about: "cuMemAlloc; freed before the next, untimed",
     bytes: BYTES,
-    open: |machine, _, wanted| Ok(Box::new(Taking(Mallocs { context: machine.context()?, bytes: size(wanted)? }))),
+    open: |machine, _, wanted| {
+        Ok(Box::new(Measured::taking(Mallocs { context: machine.context()?, bytes: size(wanted)? })))
+    },
     ..PLAIN
 };
 
@@ -48,7 +50,7 @@ pub(crate) const HOST_UNREGISTER: Entry = Entry {
     open: |machine, _, wanted| {
         let call = registers(machine, wanted)?;
         let about = format!("{} ({} bytes)", HOST_UNREGISTER.about, call.bytes);
-        Ok(Box::new(Giving { call, about }))
+        Ok(Box::new(Measured::giving(call, about)))
     },
     ..PLAIN
 };
@@ -82,7 +84,7 @@ fn open_host_allocs<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> O
         // Twice as much: the kernel need not return exactly the same pages.
         drop(written(2 * bytes)?);
     }
-    Ok(Box::new(Taking(HostAllocs { context, bytes })))
+    Ok(Box::new(Measured::taking(HostAllocs { context, bytes })))
 }
 
 /// Memory of which every page has been written, as words.
@@ -114,7 +116,7 @@ impl<'m> Take for HostAllocs<'m> {
 }
 
 fn open_registers<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
-    Ok(Box::new(Taking(registers(machine, wanted)?)))
+    Ok(Box::new(Measured::taking(registers(machine, wanted)?)))
 }
 
 fn registers<'m>(machine: &'m Machine, wanted: &Wanted) -> Result<Registers<'m>, Error> {

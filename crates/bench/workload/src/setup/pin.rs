@@ -1,6 +1,6 @@
 //! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`crate::device::Device::pin`]), and the end of the pin.
 
-use super::{Giving, Take, Taking};
+use super::{Measured, Take};
 use crate::device::{Device, Handle};
 use crate::entry::{Call, Entry, PLAIN};
 use crate::spec::{End, Host, Memory};
@@ -22,7 +22,7 @@ pub(crate) const PIN: Entry = Entry {
     about: "a device's pin of GPU memory, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
     bytes: BYTES,
     words: &[HOST],
-    open: |machine, call, wanted| Ok(Box::new(Taking(Pins::new(machine, call, wanted)?))),
+    open: |machine, call, wanted| Ok(Box::new(Measured::taking(Pins::new(machine, call, wanted)?))),
     ..PLAIN
 };
 
@@ -34,7 +34,8 @@ pub(crate) const UNPIN: Entry = Entry {
     words: &[HOST],
     open: |machine, call, wanted| {
         let call = Pins::new(machine, call, wanted)?;
-        Ok(Box::new(Giving { about: format!("unpins {}", call.of), call }))
+        let about = format!("unpins {}", call.of);
+        Ok(Box::new(Measured::giving(call, about)))
     },
     ..PLAIN
 };

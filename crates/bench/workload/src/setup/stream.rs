@@ -1,6 +1,6 @@
 //! A stream.
 
-use super::{Take, Taking};
+use super::{Measured, Take};
 use crate::Error;
 use crate::entry::{Entry, PLAIN};
 use cuda::{Context, Stream};
@@ -9,7 +9,7 @@ pub(crate) const STREAM: Entry = Entry {
     name: "stream",
     form: "stream",
     about: "cuStreamCreate; destroyed before the next, untimed",
-    open: |machine, _, _| Ok(Box::new(Taking(Streams { context: machine.context()? }))),
+    open: |machine, _, _| Ok(Box::new(Measured::taking(Streams { context: machine.context()? }))),
     ..PLAIN
 };
 

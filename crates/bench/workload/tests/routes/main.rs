@@ -437,7 +437,7 @@ fn what_is_listed_opens_or_says_why() {
         ("ce2", 6),
         ("ce3", 9),
         ("inline", 5),
-        ("bar1", 5),
+        ("bar1", 4),
         ("aperture", 2),
         ("split", 5),
         ("dma", 5),

@@ -5,10 +5,11 @@ use crate::ends::{Direction, Ends};
 use crate::error::Error;
 use crate::executor::Transfer;
 use crate::inspect::Inspect;
+use crate::routes::polling;
 use cuda::{GraphExec, PinnedBuffer, Stream};
 use machine::Unavailable;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The work that a submission puts into the stream.
 pub(super) enum How<'r> {
@@ -154,29 +155,11 @@ impl Transfer for InStream<'_> {
     /// CUDA's own wait has no time limit, so `timeout` is ignored for it.
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        const LOOKS: u32 = 256;
         let End::Told { word, number, .. } = &self.end else { return Ok(self.stream.synchronize()?) };
         if !self.submitted {
             return Err(Error::Idle);
         }
-        for _ in 0..LOOKS {
-            if is_told(word, *number) {
-                return Ok(());
-            }
-        }
-        let start = Instant::now();
-        loop {
-            for _ in 0..LOOKS {
-                if is_told(word, *number) {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
-            let after = start.elapsed();
-            if after > timeout {
-                return Err(Error::Late { bytes: self.side.device.len() as u64, after });
-            }
-        }
+        polling::wait(timeout, self.side.device.len() as u64, || is_told(word, *number))
     }
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
