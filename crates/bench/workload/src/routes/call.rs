@@ -33,6 +33,9 @@ impl Stream for cuda::runtime::Stream {
     }
 }
 
+/// Waits until what a call stored has arrived.
+type Arrived<A> = fn(&A) -> Result<(), Error>;
+
 pub(super) struct Call<'r, A, F, G> {
     ends: Ends<'r>,
     bytes: u64,
@@ -40,8 +43,7 @@ pub(super) struct Call<'r, A, F, G> {
     aim: F,
     takes: A,
     call: G,
-    /// Waits until what was stored has arrived.
-    arrived: Option<fn(&A) -> Result<(), Error>>,
+    arrived: Option<Arrived<A>>,
     /// What is waited for, if the call does not wait.
     stream: Option<&'r dyn Stream>,
     called: bool,
@@ -59,7 +61,7 @@ where
     }
 
     /// The call returns before `arrived` does.
-    pub(super) fn until(mut self, arrived: fn(&A) -> Result<(), Error>) -> Self {
+    pub(super) fn until(mut self, arrived: Arrived<A>) -> Self {
         self.arrived = Some(arrived);
         self
     }
