@@ -372,8 +372,8 @@ driver! {
                 let kernel = kernels::resident([mailbox, host, limit], seen as u32);
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
-            (&kernels::MESSAGE, &[mailbox, host, seen, limit]) if (gx, bx) == (1, 32) => {
-                let kernel = kernels::answer([mailbox, host, limit], seen as u32);
+            (&(kernels::LONG | kernels::SHORT), &[mailbox, host, seen, limit]) if (gx, bx) == (1, 1) => {
+                let kernel = kernels::answer(*kind == kernels::LONG, [mailbox, host, limit], seen as u32);
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
             _ => with(|fake| {

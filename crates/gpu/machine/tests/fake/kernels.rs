@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 pub const RESIDENT: u64 = 0x122;
-pub const MESSAGE: u64 = 0x123;
+pub const LONG: u64 = 0x123;
+pub const SHORT: u64 = 0x125;
 
 /// Not 0: resident kernels answer but do not copy.
 pub static IDLE: AtomicU64 = AtomicU64::new(0);
@@ -121,18 +122,19 @@ fn copies([mailbox, host, limit]: [u64; 3], mut seen: u32) {
 }
 
 /// The kernel that answers messages, on a thread.
-pub fn answer([mailbox, host, given]: [u64; 3], seen: u32) -> JoinHandle<()> {
+pub fn answer(is_long: bool, [mailbox, host, given]: [u64; 3], seen: u32) -> JoinHandle<()> {
     ANSWER_LAUNCHES.fetch_add(1, Ordering::SeqCst);
     ANSWER_RUNS.fetch_add(1, Ordering::SeqCst);
     let limit = limit(given);
-    std::thread::spawn(move || answers([mailbox, host, limit], seen))
+    std::thread::spawn(move || answers(is_long, [mailbox, host, limit], seen))
 }
 
-fn answers([mailbox, host, limit]: [u64; 3], mut seen: u32) {
+fn answers(is_long: bool, [mailbox, host, limit]: [u64; 3], mut seen: u32) {
+    let number = if is_long { 14 } else { 2 };
     let (mut since, mut why) = (Instant::now(), 2);
     while (since.elapsed().as_nanos() as u64) < limit {
         let load = |n: u64| word(mailbox + 4 * n).load(Ordering::Acquire);
-        let value = if ANSWER_DEAF.load(Ordering::SeqCst) == 0 { load(14) } else { seen };
+        let value = if ANSWER_DEAF.load(Ordering::SeqCst) == 0 { load(number) } else { seen };
         if value == u32::MAX {
             why = 1;
             break;
@@ -142,11 +144,13 @@ fn answers([mailbox, host, limit]: [u64; 3], mut seen: u32) {
             let sum = (0..15).fold(0u32, |sum, n| {
                 sum.wrapping_add(line[n].wrapping_mul(0x9e37_79b1u32.wrapping_mul(2 * n as u32 + 1)))
             });
-            if sum != line[15] || line[14] != value {
+            // Here a line is not stored in one piece: the second number shows that all of a short one has arrived.
+            let is_whole = if is_long { sum == line[15] && line[14] == value } else { line[3] == value };
+            if !is_whole {
                 ANSWER_TORN.fetch_add(1, Ordering::SeqCst);
                 continue;
             }
-            for (n, part) in line.into_iter().enumerate() {
+            for (n, part) in line.into_iter().enumerate().take(number as usize + 2) {
                 word(host + 4 * n as u64).store(part, Ordering::Release);
             }
             (seen, since) = (value, Instant::now());

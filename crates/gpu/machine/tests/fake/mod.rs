@@ -258,10 +258,11 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 9] = [
+const KERNELS: [(&str, u64, &[usize]); 10] = [
     ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
     ("resident", kernels::RESIDENT, &[8, 8, 4, 8]),
-    ("message", kernels::MESSAGE, &[8, 8, 4, 8]),
+    ("message_long", kernels::LONG, &[8, 8, 4, 8]),
+    ("message_short", kernels::SHORT, &[8, 8, 4, 8]),
     ("consume", CONSUME, &[8, 8, 8, 8, 8, 8, 4]),
     ("count", COUNT, &[8]),
     ("count_and_tell", COUNT_AND_TELL, &[8, 8]),

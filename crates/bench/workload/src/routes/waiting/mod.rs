@@ -2,8 +2,8 @@
 //! BAR1 as one write. They answer in pinned host memory.
 //!
 //! - `host->message->gpu0` sends up to 56 bytes from the CPU into a running kernel, which answers with all of them. A message is
-//!   not a copy: the line is written as a whole into the destination, with a number and a sum ([`gpu::message`]), as libdoorbell's
-//!   messages are. So compare a message with another message or a launch; `bar1`, `ce` and `inline` are copies.
+//!   not a copy: the line is written as a whole into the destination. Up to 8 bytes and their number arrive in one load of the
+//!   kernel. More need four loads and a sum that shows that they belong together ([`gpu::message`]), as libdoorbell's messages do. So compare a message with another message or a launch; `bar1`, `ce` and `inline` are copies.
 //! - `host->resident->gpu0`: the line is a command, and 512 threads on one multiprocessor copy. They have the role of the GPU's
 //!   microcontrollers in 'Data Transfer Matters of Real-Time GPU Computing' (2013), whose firmware must be signed today.
 //!
@@ -87,19 +87,38 @@ enum Kind {
     Copy,
 }
 
+/// One kernel and its line.
+struct Form {
+    kernel: &'static str,
+    threads: u32,
+    /// Where a line has its number, and where the answer has it.
+    numbers: &'static [u64],
+    answer: u64,
+    /// Bytes of the line that the answer repeats.
+    echoed: usize,
+}
+
+/// Bytes of a message that arrive with their number in one load.
+const BESIDE: u64 = 8;
+static SHORT: Form = Form { kernel: ptx::SHORT, threads: 1, numbers: &[BESIDE], answer: BESIDE, echoed: 16 };
+static LONG: Form = Form { kernel: ptx::LONG, threads: 1, numbers: &[LONGEST], answer: LONGEST, echoed: 64 };
+/// The kernel reads two pieces of 16 bytes, and each has the number.
+static COMMAND: Form =
+    Form { kernel: ptx::RESIDENT, threads: ptx::THREADS, numbers: &[12, 28], answer: LONGEST, echoed: 0 };
+
 impl Kind {
-    /// The kernel's name, its text, its threads, and where a line has its number.
-    fn kernel(self) -> (&'static str, String, u32, &'static [u64]) {
+    fn form(self, bytes: u64) -> &'static Form {
         match self {
-            Kind::Message => (ptx::MESSAGE, ptx::message(), 32, &[ptx::ANSWER]),
-            // The kernel reads two pieces of 16 bytes, and each has the number.
-            Kind::Copy => (ptx::RESIDENT, ptx::resident(), ptx::THREADS, &[12, 28]),
+            Kind::Message if bytes <= BESIDE => &SHORT,
+            Kind::Message => &LONG,
+            Kind::Copy => &COMMAND,
         }
     }
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec, kind: Kind) -> Found<'m> {
-    let (context, (name, text, threads, numbers)) = (machine.context()?, kind.kernel());
+    let context = machine.context()?;
+    let text = if kind == Kind::Message { ptx::messages() } else { ptx::resident() };
     let waits = Waits {
         stream: Stream::new(context)?,
         module: Module::from_ptx(context, &text)?,
@@ -107,11 +126,11 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, kind: Kind) -> Found<'m> {
         memory: Buffer::new(machine, End { memory: Memory::Gpu(machine.index()), offset: 0 }, MEMORY)?,
         reach: Reach::of(machine, spec)?,
         kind,
-        name,
-        threads,
-        numbers,
     };
-    waits.try_out(machine)?;
+    match kind {
+        Kind::Copy => waits.try_out(machine, TRIED as u64)?,
+        Kind::Message => [BESIDE, LONGEST].into_iter().try_for_each(|bytes| waits.try_out(machine, bytes))?,
+    }
     Ok(Box::new(waits))
 }
 
@@ -125,35 +144,54 @@ struct Waits<'m> {
     memory: Buffer<'m>,
     reach: Reach,
     kind: Kind,
-    name: &'static str,
-    threads: u32,
-    numbers: &'static [u64],
 }
 
 impl Waits<'_> {
+    /// A word of the host's two lines.
+    #[inline]
+    fn word(&self, at: u64) -> &AtomicU32 {
+        // SAFETY: an aligned word of pinned memory (the callers' offsets are within its two lines) that lives as long as this, and
+        // that the CPU touches only by atomic accesses.
+        unsafe { AtomicU32::from_ptr(self.host.as_ptr().add(at as usize).cast()) }
+    }
+
     fn told<'r>(&'r self, ends: Ends<'r>, bytes: u64, limit: Duration) -> Result<Told<'r>, Error> {
         let (mailbox, sends) = match self.kind {
             Kind::Message => (ends.destination, Sends::Message(ends.source.host_bytes(0, bytes)?)),
             Kind::Copy => (&self.memory, Sends::Command([ends.source.va(), ends.destination.va(), bytes])),
         };
         let (map, line) = (mailbox.bar1()?, Line([0; stores::LINE]));
-        let (waits, mailbox) = (self, mailbox.va());
-        let mut told =
-            Told { waits, map, mailbox, sends, ends, bytes, limit, line, number: 0, running: false, submitted: false };
+        let (waits, form, mailbox) = (self, self.kind.form(bytes), mailbox.va());
+        let answer = self.word(form.answer);
+        let mut told = Told {
+            waits,
+            form,
+            answer,
+            map,
+            mailbox,
+            sends,
+            ends,
+            bytes,
+            limit,
+            line,
+            number: 0,
+            running: false,
+            submitted: false,
+        };
         told.wake()?;
         Ok(told)
     }
 
     /// One line, from launch to end. At a first launch CUDA loads code, and may wait for the whole context. That must not happen
     /// while a kernel waits. A kernel that fails ends by its own limit.
-    fn try_out(&self, machine: &Machine) -> Result<(), Error> {
+    fn try_out(&self, machine: &Machine, bytes: u64) -> Result<(), Error> {
         let host = Buffer::new(machine, End { memory: Memory::Host(Host::Pageable), offset: 0 }, LONGEST)?;
         let data: [u8; TRIED] = std::array::from_fn(|n| ((n * 31) >> 3) as u8 ^ 0x5a);
         let refuse = |why: String| Err(Unavailable::new(why).into());
         self.memory.write(0, &[0; 3 * TRIED])?;
         self.memory.write(TRIED as i64, &data)?;
         let is_copy = self.kind == Kind::Copy;
-        let (source, bytes) = if is_copy { (&self.memory, TRIED as u64) } else { (&host, LONGEST) };
+        let source = if is_copy { &self.memory } else { &host };
         let mut told = self.told(Ends::new(source, &self.memory), bytes, TRY_OUT)?;
         if is_copy {
             told.move_to(TRIED as u64, 2 * TRIED as u64)?;
@@ -224,7 +262,14 @@ impl Sends<'_> {
     #[inline]
     fn line(&self, number: u32) -> Line {
         let [from, to, bytes] = match self {
-            Sends::Message(bytes) => return Line(message::line(bytes.bytes(), number)),
+            Sends::Message(bytes) if bytes.len() as u64 > BESIDE => return Line(message::line(bytes.bytes(), number)),
+            Sends::Message(bytes) => {
+                let mut line = Line([0; stores::LINE]);
+                line.0[..bytes.len()].copy_from_slice(bytes.bytes());
+                line.0[8..12].copy_from_slice(&number.to_le_bytes());
+                line.0[12..16].copy_from_slice(&number.to_le_bytes());
+                return line;
+            }
             Sends::Command(command) => command,
         };
         let [low, high] = [|n: &u64| *n as u32, |n: &u64| (*n >> 32) as u32];
@@ -239,6 +284,9 @@ impl Sends<'_> {
 
 struct Told<'r> {
     waits: &'r Waits<'r>,
+    form: &'static Form,
+    /// The number of the answer.
+    answer: &'r AtomicU32,
     /// The map of the line, and the GPU's address of it.
     map: &'r Bar1Map,
     mailbox: u64,
@@ -254,29 +302,25 @@ struct Told<'r> {
 }
 
 impl Told<'_> {
-    fn word(&self, at: u64) -> &AtomicU32 {
-        // SAFETY: an aligned word of pinned memory (the callers' offsets are within its two lines) that lives as long as the
-        // executor, and that the CPU touches only by atomic accesses.
-        unsafe { AtomicU32::from_ptr(self.waits.host.as_ptr().add(at as usize).cast()) }
-    }
-
     /// Why the kernel has ended; 0 while it runs.
     #[inline]
     fn ended(&self) -> u32 {
-        self.word(ptx::ENDED).load(Ordering::Acquire)
+        self.waits.word(ptx::ENDED).load(Ordering::Acquire)
     }
 
     /// Changes the number of the line in GPU memory, and no other bytes.
     fn send_number(&self, number: u32) -> Result<(), Error> {
-        Ok(self.waits.numbers.iter().try_for_each(|at| self.map.store32(*at, number))?)
+        Ok(self.form.numbers.iter().try_for_each(|at| self.map.store32(*at, number))?)
     }
 
     /// Sends the line, which is on its way when this returns.
     #[inline]
     fn send(&mut self) -> Result<(), Error> {
         self.line = self.sends.line(self.number);
-        // ORDERING: the line's store bypasses the caches and could overtake earlier writes to the source.
-        stores::sfence();
+        if let Sends::Command(_) = self.sends {
+            // ORDERING: the line's store bypasses the caches and could overtake earlier writes to the source.
+            stores::sfence();
+        }
         Ok(self.map.store_line(0, &self.line)?)
     }
 
@@ -286,9 +330,9 @@ impl Told<'_> {
         self.rest()?;
         // The answer to an earlier line must not look like the answer to the next number.
         for at in (0..LINE).step_by(4) {
-            self.word(at).store(if at == ptx::ANSWER { self.number } else { 0 }, Ordering::Relaxed);
+            self.waits.word(at).store(if at == self.form.answer { self.number } else { 0 }, Ordering::Relaxed);
         }
-        self.word(ptx::ENDED).store(0, Ordering::Release);
+        self.waits.word(ptx::ENDED).store(0, Ordering::Release);
         self.send_number(self.number)?;
         // A load returns after the stores have arrived, so the kernel does not find older contents.
         self.map.load32(0)?;
@@ -299,10 +343,10 @@ impl Told<'_> {
             Argument::U32(self.number),
             Argument::U64(self.limit.as_nanos() as u64),
         ];
-        let function = waits.module.function(waits.name)?;
+        let function = waits.module.function(self.form.kernel)?;
         // SAFETY: the arguments are the kernel's. The line and the executor's memory outlive the stream's work, which this waits for before it is
         // dropped, and commands name memory of this transfer.
-        unsafe { function.launch([1, 1, 1], [waits.threads, 1, 1], 0, &waits.stream, &arguments) }?;
+        unsafe { function.launch([1, 1, 1], [self.form.threads, 1, 1], 0, &waits.stream, &arguments) }?;
         self.running = true;
         Ok(())
     }
@@ -320,15 +364,14 @@ impl Told<'_> {
     #[inline]
     fn is_answered(&self) -> bool {
         // ORDERING: the kernel's copied bytes are before its fence, and the fence is before its answer.
-        self.word(ptx::ANSWER).load(Ordering::Acquire) == self.number
-            && (self.waits.kind == Kind::Copy || self.is_echoed())
+        self.answer.load(Ordering::Acquire) == self.number && (self.form.echoed == 0 || self.is_echoed())
     }
 
     /// The kernel answers a message in four pieces, which may arrive in any order.
     #[inline]
     fn is_echoed(&self) -> bool {
-        let words = self.line.0.chunks_exact(4).zip((0..).step_by(4));
-        words.into_iter().all(|(word, at)| self.word(at).load(Ordering::Relaxed).to_le_bytes() == *word)
+        let mut words = self.line.0[..self.form.echoed].chunks_exact(4).zip((0..).step_by(4));
+        words.all(|(word, at)| self.waits.word(at).load(Ordering::Relaxed).to_le_bytes() == *word)
     }
 }
 

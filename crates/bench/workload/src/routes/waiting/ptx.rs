@@ -3,59 +3,50 @@
 //! no answer.
 
 use super::super::ptx::{STRONG, copy};
-use gpu::message::{NUMBER, WORDS, factor};
+use gpu::message::{WORDS, factor};
 
-pub(super) const MESSAGE: &str = "message";
+/// Messages of up to 8 bytes, and longer ones.
+pub(super) const SHORT: &str = "message_short";
+pub(super) const LONG: &str = "message_long";
 pub(super) const RESIDENT: &str = "resident";
 /// Threads of the kernel that copies.
 pub(super) const THREADS: u32 = 512;
 /// Pending loads of 16 bytes for each thread: one multiprocessor's 512 threads have 64 KiB.
 const UNROLL: usize = 8;
 
-/// Offsets in host memory where the kernel writes: the number of the answer, and why it ended.
-pub(super) const ANSWER: u64 = NUMBER as u64;
+/// Offset in host memory where the kernel writes why it ended. The answer is before it.
 pub(super) const ENDED: u64 = 64;
 /// No line has this number: it ends the kernel.
 pub(super) const STOP: u32 = u32::MAX;
 /// Why it ended: on request. The other reason is 2: no line arrived within the limit.
 pub(super) const STOPPED: u32 = 1;
 
-/// Four lanes see the same line in four loads each, and answer 16 bytes of it each. A line whose sum does not match is a mix of
-/// two: they read again.
+/// One thread answers each line whose number follows the last one. A short message and its number are in one load of 16 bytes. A
+/// long one is read in four. If its sum does not match, it is a mix of two lines, and is read again.
 const MESSAGES: &str = r"
-.visible .entry message(.param .u64 message_mailbox, .param .u64 message_host, .param .u32 message_seen, .param .u64 message_limit)
+.visible .entry NAME(.param .u64 NAME_mailbox, .param .u64 NAME_host, .param .u32 NAME_seen, .param .u64 NAME_limit)
 {
     .reg .pred %p<4>;
-    .reg .b32 %lane, %seen, %number, %spins, %fresh, %why, %r<4>;
+    .reg .b32 %seen, %number, %spins, %fresh, %why, %r<4>;
     .reg .b32 %a<16>;
-    .reg .b64 %mailbox, %host, %answer, %limit, %since, %now;
-    mov.u32 %lane, %tid.x;
-    setp.ge.u32 %p1, %lane, 4;
-    @%p1 bra OUT;
-    ld.param.u64 %mailbox, [message_mailbox];
-    ld.param.u64 %host, [message_host];
-    ld.param.u32 %seen, [message_seen];
-    ld.param.u64 %limit, [message_limit];
+    .reg .b64 %mailbox, %host, %limit, %since, %now;
+    ld.param.u64 %mailbox, [NAME_mailbox];
+    ld.param.u64 %host, [NAME_host];
+    ld.param.u32 %seen, [NAME_seen];
+    ld.param.u64 %limit, [NAME_limit];
     cvta.to.global.u64 %mailbox, %mailbox;
     cvta.to.global.u64 %host, %host;
-    mul.wide.u32 %answer, %lane, 16;
-    add.u64 %answer, %answer, %host;
     mov.u64 %since, %globaltimer;
     mov.u32 %spins, 0;
     mov.u32 %fresh, 0;
-    mov.u32 %why, 1;
 AGAIN:
-    ld.relaxed.sys.global.v4.u32 {%a0, %a1, %a2, %a3}, [%mailbox];
-    ld.relaxed.sys.global.v4.u32 {%a4, %a5, %a6, %a7}, [%mailbox+16];
-    ld.relaxed.sys.global.v4.u32 {%a8, %a9, %a10, %a11}, [%mailbox+32];
-    ld.relaxed.sys.global.v4.u32 {%a12, %a13, %a14, %a15}, [%mailbox+48];
-    mov.u32 %number, %a14;
+    LOAD
     setp.eq.u32 %p1, %number, %seen;
     @%p1 bra IDLE;
     setp.eq.u32 %p2, %number, 0xffffffff;
-    @%p2 bra END;
+    @%p2 bra STOPPED;
     SUM
-    st.relaxed.sys.global.v4.u32 [%answer], {%a0, %a1, %a2, %a3};
+    STORE
     mov.u32 %seen, %number;
     mov.u32 %fresh, 1;
     bra AGAIN;
@@ -74,15 +65,30 @@ SINCE:
     setp.lt.u64 %p3, %now, %limit;
     @%p3 bra AGAIN;
     mov.u32 %why, 2;
+    bra END;
+STOPPED:
+    mov.u32 %why, 1;
 END:
-    bar.sync 0;
     st.release.sys.global.u32 [%host+64], %why;
-OUT:
     ret;
 }
 ";
 
-/// Jumps back if the sum does not match, and chooses the lane's 16 bytes.
+/// The line to `%a`, and its number.
+const SHORT_LOAD: &str = "ld.relaxed.sys.global.v4.u32 {%a0, %a1, %number, %a3}, [%mailbox];
+    mov.u32 %a2, %number;";
+const LONG_LOAD: &str = "ld.relaxed.sys.global.v4.u32 {%a0, %a1, %a2, %a3}, [%mailbox];
+    ld.relaxed.sys.global.v4.u32 {%a4, %a5, %a6, %a7}, [%mailbox+16];
+    ld.relaxed.sys.global.v4.u32 {%a8, %a9, %a10, %a11}, [%mailbox+32];
+    ld.relaxed.sys.global.v4.u32 {%a12, %a13, %a14, %a15}, [%mailbox+48];
+    mov.u32 %number, %a14;";
+const SHORT_STORE: &str = "st.relaxed.sys.global.v4.u32 [%host], {%a0, %a1, %a2, %a3};";
+const LONG_STORE: &str = "st.relaxed.sys.global.v4.u32 [%host], {%a0, %a1, %a2, %a3};
+    st.relaxed.sys.global.v4.u32 [%host+16], {%a4, %a5, %a6, %a7};
+    st.relaxed.sys.global.v4.u32 [%host+32], {%a8, %a9, %a10, %a11};
+    st.relaxed.sys.global.v4.u32 [%host+48], {%a12, %a13, %a14, %a15};";
+
+/// Jumps back if the sum does not match.
 fn sum() -> String {
     let mut text = "mov.u32 %r0, 0;\n    mov.u32 %r1, 0;\n".to_owned();
     // Two chains, which the GPU computes in parallel.
@@ -90,14 +96,7 @@ fn sum() -> String {
         let sum = ["%r0", "%r1"][word % 2];
         text += &format!("    mad.lo.u32 {sum}, %a{word}, {:#x}, {sum};\n", factor(word));
     }
-    text += "    add.u32 %r0, %r0, %r1;\n    setp.ne.u32 %p2, %r0, %a15;\n    @%p2 bra IDLE;\n";
-    for lane in 1..4 {
-        text += &format!("    setp.eq.u32 %p2, %lane, {lane};\n");
-        for word in 0..4 {
-            text += &format!("    selp.b32 %a{word}, %a{}, %a{word}, %p2;\n", 4 * lane + word);
-        }
-    }
-    text
+    text + "    add.u32 %r0, %r0, %r1;\n    setp.ne.u32 %p2, %r0, %a15;\n    @%p2 bra IDLE;\n"
 }
 
 /// The first thread spins on the line, and passes the command to the others through shared memory. All copy their part and meet
@@ -192,8 +191,11 @@ OUT:
 /// PTX 7.0 for sm_70: the driver compiles it for the GPU of the machine.
 const HEAD: &str = "\n.version 7.0\n.target sm_70\n.address_size 64\n";
 
-pub(super) fn message() -> String {
-    HEAD.to_owned() + &MESSAGES.replace("SUM\n", &sum())
+pub(super) fn messages() -> String {
+    let kernel = |name, load, sum: &str, store| {
+        MESSAGES.replace("NAME", name).replace("LOAD", load).replace("SUM\n", sum).replace("STORE", store)
+    };
+    [HEAD, &kernel(SHORT, SHORT_LOAD, "", SHORT_STORE), &kernel(LONG, LONG_LOAD, &sum(), LONG_STORE)].concat()
 }
 
 pub(super) fn resident() -> String {
@@ -247,7 +249,7 @@ mod tests {
             assert!(turns(&mut memory, 20) && memory.bytes(TO, 4096).iter().all(|byte| *byte == 0x77));
             memory.set(MAILBOX + 16, &second);
             let mut left = 3000;
-            while memory.word(HOST + ANSWER) != number {
+            while memory.word(HOST + 56) != number {
                 assert!(turns(&mut memory, 1) && left > 0, "no answer to {bytes} bytes");
                 left -= 1;
             }
@@ -266,8 +268,8 @@ mod tests {
 
     #[test]
     fn a_message_comes_back_whole_and_only_whole() {
-        let (kernel, mut memory) = (Kernel::parse(&message(), MESSAGE), memory());
-        let mut running = Running::new(&kernel, [0, 1], 32, &parameters(1 << 40));
+        let (kernel, mut memory) = (Kernel::parse(&messages(), LONG), memory());
+        let mut running = Running::new(&kernel, [0, 1], 1, &parameters(1 << 40));
         for number in 1..4 {
             let line = gpu::message::line(&[number as u8 * 3; 56], number);
             // All but one word, which is still the earlier line's.
@@ -279,18 +281,35 @@ mod tests {
             (0..20).for_each(|_| assert!(running.turn(&mut memory)));
             assert_eq!(memory.bytes(HOST, 64), line);
         }
-        memory.set(MAILBOX + ANSWER, &[STOP]);
+        memory.set(MAILBOX + 56, &[STOP]);
         assert!((0..100).any(|_| !running.turn(&mut memory)), "told to end");
-        assert_eq!((memory.word(HOST + ENDED), memory.word(HOST + ANSWER)), (STOPPED, 3));
+        assert_eq!((memory.word(HOST + ENDED), memory.word(HOST + 56)), (STOPPED, 3));
+    }
+
+    #[test]
+    fn a_short_message_comes_back_with_its_number() {
+        let (kernel, mut memory) = (Kernel::parse(&messages(), SHORT), memory());
+        let mut running = Running::new(&kernel, [0, 1], 1, &parameters(1 << 40));
+        for number in 1..4 {
+            memory.set(MAILBOX, &[7 * number, 9, number, number]);
+            (0..20).for_each(|_| assert!(running.turn(&mut memory)));
+            assert_eq!([0, 4, 8, 12].map(|at| memory.word(HOST + at)), [7 * number, 9, number, number]);
+        }
+        memory.set(MAILBOX + 8, &[STOP]);
+        assert!((0..100).any(|_| !running.turn(&mut memory)), "told to end");
+        assert_eq!((memory.word(HOST + ENDED), memory.word(HOST + 8)), (STOPPED, 3));
     }
 
     #[test]
     fn kernels_that_nobody_tells_anything_end_by_themselves() {
-        for kernel in [Kernel::parse(&resident(), RESIDENT), Kernel::parse(&message(), MESSAGE)] {
+        let messages = messages();
+        for kernel in
+            [Kernel::parse(&resident(), RESIDENT), Kernel::parse(&messages, SHORT), Kernel::parse(&messages, LONG)]
+        {
             let mut memory = memory();
             let mut running = Running::new(&kernel, [0, 1], 32, &parameters(3));
             assert!((0..2000).any(|_| !running.turn(&mut memory)), "it goes on");
-            assert_eq!((memory.word(HOST + ANSWER), memory.word(HOST + ENDED)), (0, 2));
+            assert_eq!((memory.word(HOST + 56), memory.word(HOST + ENDED)), (0, 2));
         }
     }
 }
