@@ -29,5 +29,5 @@ echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest "$d" selftest --gpu real
 cd "$here/../.." || exit 2
 part refused cargo run --release -q -p machine --example refused
-part two_gpus cargo run --release -q -p copy --example two_gpus
+part two_gpus "$d" bench p2p --force -o "$out/two_gpus.json"
 echo; echo "Xid in the kernel log: $(($(xids) - before)) new"

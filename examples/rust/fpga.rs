@@ -3,8 +3,8 @@
 //!
 //! `cargo run -p device-copy --example fpga -- edu` runs it with a card that QEMU emulates and the software GPU, `-- xdma@0000:04:00.0` with an FPGA.
 
-use copy::device::transfers::{Settings, Transfers};
-use copy::{Buffer, Error, Machine};
+use workload::device::transfers::{Settings, Transfers};
+use workload::{Buffer, Error, Machine};
 
 /// Bytes of a frame, and how many come.
 const FRAME: u64 = 16 << 10;
@@ -42,7 +42,9 @@ pub fn machine(card: &str) -> Result<Machine, Box<dyn std::error::Error>> {
             let gpu = SoftDriver::with_video(Mode::Strict, emulated.video.as_fd(), emulated.bus)?;
             Ok(Machine::of_driver(std::sync::Arc::new(gpu), false)?.with_card(emulated.card))
         }
-        Some(("xdma", address)) => Ok(Machine::open(copy::Where::Real)?.with_card(device_copy::xdma::open(address)?)),
+        Some(("xdma", address)) => {
+            Ok(Machine::open(workload::Where::Real)?.with_card(device_copy::xdma::open(address)?))
+        }
         _ => Err("which card? edu, or xdma@0000:04:00.0".into()),
     }
 }

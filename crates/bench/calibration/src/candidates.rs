@@ -1,8 +1,8 @@
 //! Which routes are candidates for the best one: those that can be opened, and that are safe for any program.
 
-use copy::Machine;
-use copy::spec::{Executor, Host, Memory, Spec};
 use route_choice::{Direction, decide};
+use workload::Machine;
+use workload::spec::{Executor, Host, Memory, Spec};
 
 /// A route that is not examined, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ const EXECUTORS: [(&str, &str); 4] = [
 /// The routes of one direction, memory kind and batch length, in order of preference, and the routes that are left out.
 pub fn candidates(machine: &Machine, direction: Direction, memory: Host, batch: u32) -> (Vec<String>, Vec<Left>) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
-    for listed in copy::names(machine) {
+    for listed in workload::routes::names(machine) {
         for name in forms(&listed.name) {
-            let Ok(spec) = copy::parse(&name) else { continue };
+            let Ok(spec) = workload::routes::parse(&name) else { continue };
             let Some(spec) = of_memory(&spec, direction, memory).and_then(|spec| of_batch(spec, batch)) else {
                 continue;
             };

@@ -2,14 +2,14 @@
 
 use crate::candidates::{self, Left};
 use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
-use copy::Machine;
-use copy::spec::Host;
 use experiment::{Addresses, Cell, Class, Cpus, Gpu, LoadSpec, Run, Stage, SubjectSpec, What};
 use measure::clock::Clock;
 use measure::stage::{self, Lab};
 use route_choice::{Direction, Key, Metric, Places, Profile};
 use run_folder::{Sample, Status};
 use std::time::{Duration, Instant};
+use workload::Machine;
+use workload::spec::Host;
 
 /// The options of a calibration.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! This machine's profile, for route `auto`.
 
-use copy::Unavailable;
 use route_choice::Profile;
 use std::path::Path;
 use std::sync::Arc;
+use workload::Unavailable;
 
 /// The profile at the path from the environment, if it was taken on this machine ([`route_choice::own`]).
 ///

@@ -1,12 +1,12 @@
 //! A calibration with the engine, on the software GPU: every route is opened, verified and measured.
 
 use calibration::{Calibration, Done, Ended, candidates, own, run};
-use copy::Machine;
-use copy::spec::Host;
 use doorbell_softgpu::{Mode, SoftDriver};
 use route_choice::{Ask, Direction, Metric, Places};
 use std::sync::Arc;
 use std::time::Duration;
+use workload::Machine;
+use workload::spec::Host;
 
 fn machine() -> Machine {
     Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap()
@@ -74,7 +74,7 @@ fn candidates_are_safe_and_stand_in_the_order_of_preference() {
     }
     // Each listed route is kept or left out with a reason.
     let whole = |name: &str| name.starts_with("host->") && !name.contains("pieces=") && !name.ends_with("->device");
-    for listed in copy::names(&machine()).iter().filter(|l| whole(&l.name)) {
+    for listed in workload::routes::names(&machine()).iter().filter(|l| whole(&l.name)) {
         let reason = left.iter().find(|l| l.route == listed.name).map(|l| &l.why);
         assert!(kept.contains(&listed.name) || reason.is_some_and(|why| !why.is_empty()), "{}", listed.name);
     }
@@ -89,13 +89,13 @@ fn a_route_auto_follows_the_profile_that_was_written_and_no_stale_one() {
     let of = |path: std::path::PathBuf| machine().with_profile(move || own::profile_at(&path, true));
     let followed = of(path.clone());
     for (name, least) in [("host->auto->gpu0", 1), ("gpu0->auto->host", 1), ("host->auto[pieces=16]->gpu0", 16)] {
-        let mut route = copy::open(&followed, name, 8192).unwrap();
+        let mut route = workload::routes::open(&followed, name, 8192).unwrap();
         for bytes in [least, 255, 256, 257, 4096, 8192] {
-            let wrong = copy::verify(&mut route, bytes, bytes, Duration::from_secs(10)).unwrap();
+            let wrong = workload::verify(&mut route, bytes, bytes, Duration::from_secs(10)).unwrap();
             assert_eq!(wrong, None, "{name}, {bytes} bytes");
         }
     }
-    let why = |machine: &Machine| match copy::open(machine, "host->auto->gpu0", 8) {
+    let why = |machine: &Machine| match workload::routes::open(machine, "host->auto->gpu0", 8) {
         Err(e) => e.to_string(),
         Ok(_) => panic!("it opens"),
     };

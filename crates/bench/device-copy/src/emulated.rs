@@ -5,13 +5,13 @@
 
 use crate::engine::{Direction, Engine};
 use crate::on_bus::OnBus;
-use copy::Error;
 use drivers::edu::{self, Edu};
 use pcie::qemu::Machine;
 use pcie::{Function, Memory};
 use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::sync::Arc;
+use workload::Error;
 
 /// The processor is halted, so the clock advances to the next timer immediately, without the 100 ms of each piece. The machine's own timers are off,
 /// because the clock would stop at each of their ticks. So two pieces take 2 to 4 polls, not 25 to 400.
@@ -46,12 +46,12 @@ impl Emulated {
     /// Starts QEMU, which ends with the card. `machine` is the kind: `q35` or `pc`.
     ///
     /// # Errors
-    /// [`copy::Unavailable`] if QEMU is not installed, and errors of QEMU.
+    /// [`workload::Unavailable`] if QEMU is not installed, and errors of QEMU.
     pub fn start(machine: &str, sizes: Sizes) -> Result<Emulated, Error> {
         if !installed() {
             let program = pcie::qemu::PROGRAM;
             let hint = format!("the emulated card needs {program}, which is not installed (Debian: qemu-system-x86)");
-            return Err(copy::Unavailable::new(hint).into());
+            return Err(workload::Unavailable::new(hint).into());
         }
         let video = memory_file(sizes.video)?;
         let builder =
@@ -86,7 +86,7 @@ fn installed() -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(pcie::qemu::PROGRAM).is_file())
 }
 
-/// The driver's error, as one of `copy`.
+/// The driver's error, as one of `workload`.
 fn of(error: edu::Error) -> Error {
     match error {
         edu::Error::Pcie(error) => error.into(),

@@ -1,7 +1,7 @@
 //! The operations of a device driver that a card needs.
 
-use copy::Error;
 use pcie::{Function, Memory};
+use workload::Error;
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

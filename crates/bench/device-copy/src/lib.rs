@@ -1,4 +1,4 @@
-//! Devices on the bus as `copy`'s device ([`copy::Machine::with_card`]): paths to the host (A), through the host to a GPU (B) and straight
+//! Devices on the bus as `workload`'s device ([`workload::Machine::with_card`]): paths to the host (A), through the host to a GPU (B) and straight
 //! to a GPU (C), by the device's own DMA.
 //!
 //! An [`Engine`] is a device driver's interface, and [`OnBus`] makes a card of it. The invariant: memory that an engine was given is kept

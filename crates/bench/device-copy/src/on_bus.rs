@@ -1,16 +1,16 @@
-//! An engine as one of `copy`'s devices: memory is pinned once, and jobs between two pinned memories may start any number of times.
+//! An engine as one of `workload`'s devices: memory is pinned once, and jobs between two pinned memories may start any number of times.
 //!
 //! A card has one engine, shared by all that opened it. A job first waits until the transfer before it has ended, so at most one transfer is
 //! pending.
 
 use crate::arena::{Arena, Range};
 use crate::engine::{Direction, Engine};
-use copy::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job, Reachable};
-use copy::{Error, Unavailable};
 use pcie::Memory;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use workload::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job, Reachable};
+use workload::{Error, Unavailable};
 
 /// Longer than any transfer that ends at all: for a card, and for an emulated one.
 const PATIENCE: Duration = Duration::from_secs(2);

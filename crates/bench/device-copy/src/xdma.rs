@@ -2,12 +2,12 @@
 
 use crate::engine::{Direction, Engine};
 use crate::on_bus::OnBus;
-use copy::device::Card;
-use copy::{Error, Unavailable};
 use drivers::xdma::{self, Xdma};
 use pcie::{Function, Memory};
 use std::sync::Arc;
 use std::time::Duration;
+use workload::device::Card;
+use workload::{Error, Unavailable};
 
 /// Default size of the card's memory: only memory that a route requests is used.
 const MEMORY: u64 = 1 << 30;
@@ -74,7 +74,7 @@ impl XdmaCard {
     }
 }
 
-/// The driver's error, as one of `copy`.
+/// The driver's error, as one of `workload`.
 fn of(error: xdma::Error) -> Error {
     match error {
         xdma::Error::Pcie(error) => error.into(),

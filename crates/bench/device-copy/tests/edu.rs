@@ -1,16 +1,17 @@
 //! Paths A, B and C by a device that masters the bus: QEMU's edu, whose own DMA writes into the software GPU's buffers at their bus
 //! addresses in BAR1. These tests do not measure speed.
 
-use copy::device::frames::{Ring, Wanted};
-use copy::device::{OnBus, Reachable};
-use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Error, Machine, Places, Route, names, open, verify};
 use device_copy::Emulated;
 use device_copy::emulated::Sizes;
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use workload::device::frames::{Ring, Wanted};
+use workload::device::{OnBus, Reachable};
+use workload::routes::{names, open};
+use workload::spec::{End, Host, Memory};
+use workload::{Buffer, Error, Machine, Places, Route, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
@@ -114,7 +115,7 @@ fn what_is_read_goes_to_one_buffer_after_the_other() {
     }
     for to in [Memory::Gpu(0), Memory::Host(Host::Pinned)] {
         let wanted = Wanted { bytes: 8 * KIB, buffers: 4, to, consume: Duration::ZERO };
-        let mut ring = Ring::new(&machine, copy::device::open(&machine).unwrap(), wanted).unwrap();
+        let mut ring = Ring::new(&machine, workload::device::open(&machine).unwrap(), wanted).unwrap();
         assert!(ring.about().contains("edu"), "{}", ring.about());
         let mut frames = ring.run(5).unwrap();
         for _ in 0..6 {
@@ -164,7 +165,7 @@ fn what_the_card_does_not_reach_says_why() {
     );
     assert!(refused("device->dma->gpu0", 512 << 20).contains("own memory, which has"), "more than the card has");
     assert!(refused("device->ce0->gpu0", 64).contains("use dma or staged"));
-    let mut device = copy::device::open(&machine).unwrap();
+    let mut device = workload::device::open(&machine).unwrap();
     let any = Buffer::new(&machine, End { memory: Memory::Host(Host::Pinned), offset: 0 }, 64).unwrap();
     assert!(matches!(device.pin(&any), Err(Error::Unavailable(_))), "nobody knows where it is on the bus");
     // Another machine's GPU: its memory is elsewhere on the bus.
@@ -190,7 +191,7 @@ fn what_the_card_does_not_reach_says_why() {
 #[test]
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn two_lines_of_settings_take_the_direct_path() {
-    use copy::device::transfers::{Mode, Settings, Transfers};
+    use workload::device::transfers::{Mode, Settings, Transfers};
     needs_qemu!();
     let (_driver, machine) = machine("q35");
     let sent: Vec<u8> = (0..9000u32).map(|at| (at * 7 + at / 256) as u8).collect();
@@ -216,7 +217,7 @@ fn two_lines_of_settings_take_the_direct_path() {
 #[test]
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn where_the_card_does_not_reach_the_gpu_the_host_is_the_way() {
-    use copy::device::transfers::{Mode, Settings, Transfers};
+    use workload::device::transfers::{Mode, Settings, Transfers};
     needs_qemu!();
     let emulated = Emulated::start("q35", Sizes { own: 16 << 20, video: 1 << 20 }).unwrap();
     let machine = Machine::of_driver(Arc::new(SoftDriver::new(doorbell_softgpu::Mode::Strict)), false)

@@ -3,7 +3,7 @@
 #[path = "../../../../examples/rust/fpga.rs"]
 mod fpga;
 
-use copy::device::transfers::Settings;
+use workload::device::transfers::Settings;
 
 #[test]
 fn a_program_for_host_buffers_is_the_same_in_both_modes() {

@@ -1,8 +1,5 @@
 //! Paths A, B and C by the XDMA driver: a card that was written from the product guide, on the bus of the software GPU's memory.
 
-use copy::device::frames::{Ring, Wanted};
-use copy::spec::Memory;
-use copy::{Machine, Places, open, verify};
 use device_copy::OnBus;
 use device_copy::xdma::XdmaCard;
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -13,6 +10,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use workload::device::frames::{Ring, Wanted};
+use workload::routes::open;
+use workload::spec::Memory;
+use workload::{Machine, Places, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
@@ -72,7 +73,7 @@ fn every_path_moves_what_it_should() {
         rig(pages).takes_every_path(&[1, 4 * KIB, 5003, 64 * KIB]);
     }
     let rig = rig(Pages::Together);
-    let about = copy::about(&rig.machine, "device->dma->gpu0").unwrap();
+    let about = workload::routes::about(&rig.machine, "device->dma->gpu0").unwrap();
     assert!(about.contains("the XDMA card at ffff:00:00.0 is the device, emulated"), "{about}");
     assert!(rig.machine.card().unwrap().is_functional());
 }
@@ -92,7 +93,7 @@ fn buffers_take_turns_and_any_place_will_do() {
     assert_eq!(verify(&mut route, 70_000, 3, TIMEOUT).unwrap(), None);
     drop(route);
     let wanted = Wanted { bytes: 64 * KIB, buffers: 4, to: Memory::Gpu(0), consume: Duration::ZERO };
-    let mut ring = Ring::new(&rig.machine, copy::device::open(&rig.machine).unwrap(), wanted).unwrap();
+    let mut ring = Ring::new(&rig.machine, workload::device::open(&rig.machine).unwrap(), wanted).unwrap();
     let mut frames = ring.run(5).unwrap();
     for _ in 0..12 {
         frames.ask().unwrap();
@@ -123,7 +124,7 @@ fn buffers_take_turns_and_any_place_will_do() {
 fn those_who_share_a_card_take_turns() {
     let rig = rig(Pages::Together);
     let wanted = Wanted { bytes: 16 * KIB, buffers: 4, to: Memory::Gpu(0), consume: Duration::ZERO };
-    let mut ring = Ring::new(&rig.machine, copy::device::open(&rig.machine).unwrap(), wanted).unwrap();
+    let mut ring = Ring::new(&rig.machine, workload::device::open(&rig.machine).unwrap(), wanted).unwrap();
     let mut frames = ring.run(5).unwrap();
     let mut route = open(&rig.machine, "device->dma->gpu0", 5000).unwrap();
     for n in 0..6 {
@@ -139,11 +140,11 @@ fn those_who_share_a_card_take_turns() {
 /// A job that waits for another job's transfer continues when that transfer fails; the other job gets the error.
 #[test]
 fn a_transfer_that_fails_is_told_to_its_own_job() {
-    use copy::spec::End;
+    use workload::spec::End;
     let rig = rig(Pages::Together);
-    let buffer = |memory| copy::Buffer::new(&rig.machine, End { memory, offset: 0 }, 4 * KIB).unwrap();
+    let buffer = |memory| workload::Buffer::new(&rig.machine, End { memory, offset: 0 }, 4 * KIB).unwrap();
     let (own, gpu) = (buffer(Memory::Device), buffer(Memory::Gpu(0)));
-    let mut devices = [copy::device::open(&rig.machine).unwrap(), copy::device::open(&rig.machine).unwrap()];
+    let mut devices = [workload::device::open(&rig.machine).unwrap(), workload::device::open(&rig.machine).unwrap()];
     let handles = devices.each_mut().map(|device| (device.pin(&own).unwrap(), device.pin(&gpu).unwrap()));
     let [one, two] = &mut devices;
     let mut first = one.job(handles[0].0, handles[0].1, 4 * KIB).unwrap();
@@ -155,7 +156,7 @@ fn a_transfer_that_fails_is_told_to_its_own_job() {
     second.wait(TIMEOUT).unwrap();
     let error = first.wait(TIMEOUT).unwrap_err().to_string();
     assert!(error.contains("completer abort while a descriptor was read"), "{error}");
-    assert!(matches!(first.wait(TIMEOUT), Err(copy::Error::Idle)));
+    assert!(matches!(first.wait(TIMEOUT), Err(workload::Error::Idle)));
     first.start(0, 0).unwrap();
     first.wait(TIMEOUT).unwrap();
 }
@@ -163,13 +164,13 @@ fn a_transfer_that_fails_is_told_to_its_own_job() {
 /// The GPU's memory is freed while the card still copies: the bus address stays valid until the card is done.
 #[test]
 fn a_target_outlives_its_buffer() {
-    use copy::Buffer;
-    use copy::spec::End;
+    use workload::Buffer;
+    use workload::spec::End;
     let rig = rig(Pages::Together);
     let buffer = |memory| Buffer::new(&rig.machine, End { memory, offset: 0 }, 4 * KIB).unwrap();
     let (own, gpu) = (buffer(Memory::Device), buffer(Memory::Gpu(0)));
     own.write(0, &[7; 4096]).unwrap();
-    let mut device = copy::device::open(&rig.machine).unwrap();
+    let mut device = workload::device::open(&rig.machine).unwrap();
     let (from, to) = (device.pin(&own).unwrap(), device.pin(&gpu).unwrap());
     let standing = rig.driver.machine.bar1_mappings().0;
     let mut job = device.job(from, to, 4 * KIB).unwrap();

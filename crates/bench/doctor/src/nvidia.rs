@@ -190,8 +190,7 @@ pub fn confidential_state() -> Result<u8, String> {
 
 /// The firmware that readers of 'Data Transfer Matters of Real-Time GPU Computing' (2013) look for.
 fn microcontrollers() -> Check {
-    let why = "their firmware must be signed by NVIDIA; kernels that wait at a mailbox do what they did: host->resident[sm]->gpu0, \
-               resident[gpc], resident[gpc=4]";
+    let why = "their firmware must be signed by NVIDIA; a kernel that waits at a mailbox does what they did: host->resident[sm]->gpu0";
     Check::info("microcontrollers", "the GPU's own (HUB, GPC) cannot be made to copy", why)
 }
 

@@ -89,7 +89,7 @@ fn steps(limit: Duration, driver: Arc<dyn Driver>, allow_real: bool, all: &mut V
     let name = "own copy";
     let (sent, arrived) =
         copied(&space, &mut channel, limit).map_err(refused(name, "8 bytes to GPU memory and back"))?;
-    match copy::Difference::between(&sent, &arrived, None) {
+    match workload::Difference::between(&sent, &arrived, None) {
         None => {
             all.push(Check::yes(name, "8 random bytes to GPU memory and back, compared"));
             Ok(())

@@ -193,7 +193,7 @@ pub const SECTIONS: &[Section] = &[
                 "back-to-back",
                 Kind::Whole { least: 1, most: MILLION },
                 "1",
-                "This many copies back to back are one sample, timed by the GPU's clock.",
+                "In experiments of before: copies of which several were one sample. More than 1 is not available.",
             ),
             key(
                 "addresses",

@@ -4,7 +4,6 @@
 //! milliseconds, and reads `go` and `rest`. It ends at the end of its input: the kernel closes the pipe when the measuring process ends, for any
 //! reason.
 
-use copy::Unavailable;
 use experiment::{Gpu, LoadSpec, Process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -12,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use workload::Unavailable;
 use workload::{Checks, Did, Error, Opened, Subject, Waiting, Wrong};
 
 static COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();

@@ -8,7 +8,6 @@ use crate::moment::{Beside, Moment, Scale, Slowest};
 use crate::noise::noise;
 use crate::seat::{Seat, Seats};
 use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
-use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
 use environment::link::{By, Passed};
@@ -20,6 +19,7 @@ use run_folder::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally}
 use statistics::{Slow, WORST};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use workload::Unavailable;
 use workload::{Error, Machine, Opened, Subject, Sweep, Wanted};
 
 /// The context of a stage.
@@ -275,11 +275,6 @@ fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
     let timeout = Duration::from_nanos(stage.run.timeout_ns);
     for n in 0..depth {
         let opened = workload::open(lab.machine, &cell.subject.what, &wanted).and_then(|mut opened| {
-            let room = opened.at_once();
-            if (room as usize) < depth {
-                let why = format!("closed({depth}): this GPU has room for {room} of these at once");
-                return Err(Unavailable { reason: why }.into());
-            }
             let wrong = opened.verify(seed.wrapping_add(n as u64), timeout)?;
             Ok((opened, wrong))
         });

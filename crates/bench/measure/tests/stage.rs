@@ -72,7 +72,7 @@ fn load(what: &str, count: u32, cpus: Cpus) -> LoadSpec {
 }
 
 fn run(stage: &Stage) -> Finished {
-    let machine = copy::Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
+    let machine = workload::Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
     stage::run(&Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} }, stage, 2)
 }
 
@@ -277,7 +277,7 @@ fn several_under_way_have_channels_of_their_own() {
 /// The status of one cell on a broken GPU, and its number of samples. A transfer is given up after `timeout_ns`.
 fn broken(planted: Planted, what: &str, timeout_ns: u64) -> (Status, usize) {
     let driver = SoftDriver::broken(Mode::Strict, planted);
-    let machine = copy::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
+    let machine = workload::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
     let mut stage = stage(vec![cell(what, 8)], Vec::new());
     stage.run.timeout_ns = timeout_ns;
     // More than it can take, however few transfers warm up on a busy machine.
@@ -313,7 +313,7 @@ fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
 fn laps_reuse_opened_subjects_and_continue_after_a_wrong_byte() {
     // Each compared transfer comes after at most two that warm up.
     let driver = SoftDriver::broken(Mode::Strict, Planted::TornCopy { from: 300, lines: 3 });
-    let machine = copy::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
+    let machine = workload::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
     let mut stage = stage(vec![cell("host->ce0->gpu0", 64), cell("host->inline->gpu0", 64)], Vec::new());
     stage.verify.every = 1;
     let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
@@ -340,7 +340,7 @@ fn laps_reuse_opened_subjects_and_continue_after_a_wrong_byte() {
 #[test]
 fn the_first_sample_above_a_bound_ends_its_lap() {
     let stage = stage(vec![cell("host->ce0->gpu0", 8), cell("host->inline->gpu0", 8)], Vec::new());
-    let machine = copy::Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
+    let machine = workload::Machine::of_driver(std::sync::Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
     let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
     let bound = std::time::Duration::from_nanos(1);
     stage::run_on(&lab, &stage, Some(bound), &mut |lap| {

@@ -1,7 +1,7 @@
 //! NVMe drives that QEMU emulates: reads of several queues into host memory and into the peer's BAR, with every byte compared. Only functional: no
 //! rates.
 
-use drivers::nvme::{Controller, Options};
+use drivers::nvme::Controller;
 use pcie::qemu::{Machine, PROGRAM};
 use saturate::source::{Shape, Source, Target};
 use saturate::sources::nvme::{Behind, Drive, Drives, Gpu};

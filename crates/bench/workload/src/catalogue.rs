@@ -1,9 +1,9 @@
 //! The list of calls, and the one function that opens what an experiment names.
 
-use crate::entry::{Entry, Result};
+use crate::entry::{Call, Entry, Result};
 use crate::route;
 use crate::text;
-use crate::{Machine, SyntaxError, Wanted, What};
+use crate::{Machine, SyntaxError, Unavailable, Wanted, What};
 
 #[rustfmt::skip]
 const ENTRIES: &[Entry] = &[
@@ -32,15 +32,6 @@ const ENTRIES: &[Entry] = &[
     crate::lock::LOCK,
     crate::ios::IOS,
     crate::nothing::NOTHING,
-    crate::work::KERNELS,
-    crate::work::MEMSET,
-    crate::work::COPIES,
-    crate::work::GRAPHS,
-    crate::work::CE,
-    crate::work::INLINE,
-    crate::work::BAR1,
-    crate::work::APERTURE,
-    crate::work::CHURN,
 ];
 
 /// A call that may be opened.
@@ -61,14 +52,36 @@ pub fn calls() -> Vec<Listed> {
     ENTRIES.iter().map(listed).collect()
 }
 
+/// Calls of before.
+const GONE: [&str; 14] = [
+    "kernels",
+    "memset",
+    "copies",
+    "graphs",
+    "ce",
+    "inline",
+    "bar1",
+    "aperture",
+    "churn",
+    "counter",
+    "engines",
+    "host-counter",
+    "apart",
+    "loads",
+];
+
+fn parse(text: &str) -> std::result::Result<(Call, usize), SyntaxError> {
+    text::parse(text, ENTRIES).map_err(|error| error.gone(&GONE))
+}
+
 /// Whether this is the text of a route or of a call. Nothing is opened.
 ///
 /// # Errors
 /// What is wrong, where, and what is allowed there.
 pub fn check(what: &What) -> std::result::Result<(), SyntaxError> {
     match what {
-        What::Route(name) => copy::parse(name).map(drop),
-        What::Call(text) => text::parse(text, ENTRIES).map(drop),
+        What::Route(name) => crate::routes::parse(name).map(drop),
+        What::Call(text) => parse(text).map(drop),
     }
 }
 
@@ -78,11 +91,15 @@ pub fn check(what: &What) -> std::result::Result<(), SyntaxError> {
 /// # Errors
 /// [`Error::Syntax`] for a text that is neither, [`Error::Unavailable`] for what this machine lacks, and errors of CUDA and the driver.
 pub fn open<'m>(machine: &'m Machine, what: &What, wanted: &Wanted) -> Result<'m> {
+    if wanted.back_to_back > 1 {
+        let why = "doorbell 0.1.0 no longer measures copies back to back: leave back-to-back out, and compare the rate of large copies";
+        return Err(Unavailable::new(why).into());
+    }
     machine.enter()?;
     match what {
         What::Route(name) => route::open(machine, name, wanted),
         What::Call(text) => {
-            let (call, index) = text::parse(text, ENTRIES)?;
+            let (call, index) = parse(text)?;
             (ENTRIES[index].open)(machine, &call, wanted)
         }
     }
@@ -121,9 +138,7 @@ mod tests {
             ("graph(7)", "graph(7)"),
             ("graph", "graph"),
             ("graph(polled, 20)", "graph(20,polled)"),
-            ("ce(0)", "ce(0)"),
-            ("inline(group=cuda)", "inline(group=cuda)"),
-            ("churn(small,channels)", "churn(channels,small)"),
+            ("nodes(2, wide)", "nodes(2,wide)"),
             ("graph(priority = high,7)", "graph(7,priority=high)"),
             ("lock", "lock"),
             ("ios(batch=8, size=512B,to-host)", "ios(to-host,size=512B,batch=8)"),
@@ -173,6 +188,8 @@ mod tests {
             assert_eq!((error.at, error.kind), (at, "call"), "{error}");
             assert!(error.what.contains(what) && error.allowed.contains(allowed), "{error}");
         }
+        let error = check(&What::Call("churn(pins)".into())).unwrap_err().to_string();
+        assert!(error.ends_with("doorbell 0.1.0 no longer has `churn`"), "{error}");
         let error = check(&What::Route("host->ce0".into())).unwrap_err();
         assert!(error.to_string().starts_with("route `host->ce0`"), "{error}");
     }

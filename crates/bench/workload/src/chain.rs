@@ -2,18 +2,18 @@
 //! several kernels in a row, the frame demands of the CPU what the inference of a model does.
 //!
 //! With CUDA it is one graph with two memcpy nodes, CUDA's form with the fewest calls and waits; or three calls in a stream. With doorbell (`ours`)
-//! it is a chain of crate `launch`, with one doorbell. `beside`: the copies are on a copy engine's own channel, with two doorbells. `apart`: a
-//! launch between two copies, each on its own channel and waiting for the ticket of the one before, with three doorbells. `by-kernels`: kernels
-//! copy between pinned memory and the GPU, so that a graph has kernels alone, whoever launches it. `nodes`: CUDA's graph itself, including memcpy
-//! nodes, launched by doorbell.
+//! it is a chain of crate `launch`, with one doorbell. `beside`: the copies are on a copy engine's own channel, with two doorbells. `by-kernels`:
+//! kernels copy between pinned memory and the GPU, so that a graph has kernels alone, whoever launches it. `nodes`: CUDA's graph itself, including
+//! memcpy nodes, launched by doorbell.
 
-use crate::entry::{Call, Entry, Number, Result as Open};
-use crate::launch::{PRIORITY, learnt, refused, spin, stream};
+use crate::Difference;
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
+use crate::launch::{PRIORITY, learnt, refused, stream};
+use crate::routes::polling;
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
-use gpu::{Bar1Map, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
-use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};
+use gpu::{Channel, ChannelOptions, Engine, Pin, Ticket};
+use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Step, Stored, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -21,17 +21,10 @@ use std::time::Duration;
 const OURS: &str = "ours";
 const STREAM: &str = "stream";
 const POLLED: &str = "polled";
-const INLINE: &str = "inline";
-const CE: &str = "ce";
-const COUNTER: &str = "counter";
-const ENGINES: &str = "engines";
-const HOST_COUNTER: &str = "host-counter";
 const BESIDE: &str = "beside";
-const APART: &str = "apart";
 const BY_KERNELS: &str = "by-kernels";
 const NODES: &str = "nodes";
 const STORES: &str = "stores";
-const LOADS: &str = "loads";
 /// Where no size is given.
 const BYTES: u64 = 4096;
 /// If polled, the last copy also brings back a number: this many bytes, after the data.
@@ -43,34 +36,18 @@ const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,nodes,stores,loads,priority=high|low)",
+    form: "chain(KERNELS,ours,stream,polled,beside,by-kernels,nodes,stores,priority=high|low)",
     about: "bytes to the GPU, a kernel (or this many) that copies them there, bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings back a number, which is polled; stream: three calls; ours: a chain of doorbell's own with one doorbell \
-            (inline, ce: how the bytes go there; counter: launches wait for a counter; engines: only for the engines; host-counter: the counter is in host memory; \
-            beside: copies on a separate channel, two doorbells; apart: on two channels, three doorbells); by-kernels: one kernel copies there, one back, and the graph \
+            (beside: copies on a separate channel, two doorbells); by-kernels: one kernel copies there, one back, and the graph \
             has no memcpy nodes, launched by CUDA or by doorbell; nodes: CUDA's graph with its memcpy nodes, launched by doorbell; stores: the CPU stores the \
-            bytes into the GPU's memory before the launch; loads: the CPU loads them after it, without a copy engine; priority: that of CUDA's stream",
+            bytes into the GPU's memory before the launch; priority: that of CUDA's stream",
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
-    words: &[
-        OURS,
-        STREAM,
-        POLLED,
-        INLINE,
-        CE,
-        COUNTER,
-        ENGINES,
-        HOST_COUNTER,
-        BESIDE,
-        APART,
-        BY_KERNELS,
-        NODES,
-        STORES,
-        LOADS,
-    ],
-    one_word: false,
+    words: &[OURS, STREAM, POLLED, BESIDE, BY_KERNELS, NODES, STORES],
     values: &[PRIORITY],
     open,
+    ..PLAIN
 };
 
 /// PTX 7.0 for sm_70: each thread copies 16 bytes, or 4 if the bytes are no multiple of 16. Loads go through the multiprocessor's cache, so a
@@ -120,14 +97,13 @@ DONE:
 ";
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(Unavailable::new("a chain has one place for its bytes").into());
     }
     let ours = call.has(OURS);
-    let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, STORES, LOADS];
-    let is_of_us = of_us.iter().any(|word| call.has(word));
+    let is_of_us = call.has(BESIDE) || call.has(STORES);
     if !ours && (is_of_us || call.has(NODES)) || ours && (call.has(STREAM) || call.has(POLLED)) {
-        let why = "`stream` and `polled` are for CUDA; inline, ce, counter, engines, host-counter, beside, apart, nodes, stores and loads are for `ours`";
+        let why = "`stream` and `polled` are for CUDA; beside, nodes and stores are for `ours`";
         return Err(Unavailable::new(why).into());
     }
     if call.has(NODES) && (is_of_us || call.has(BY_KERNELS)) {
@@ -149,12 +125,8 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
     } else if call.has(BY_KERNELS) || call.has(NODES) {
         By::Learnt(Box::new(Learnt::new(machine, &frames.parts)?))
-    } else if call.has(STORES) && call.has(LOADS) {
-        By::Loaded(Box::new(Loaded::new(machine, &frames.parts)?))
     } else if call.has(BESIDE) || call.has(STORES) {
         By::Beside(Box::new(Beside::new(machine, &frames.parts, call)?))
-    } else if call.has(APART) {
-        By::Apart(Box::new(Apart::new(machine, &frames.parts)?))
     } else {
         By::Chain(Box::new(Ours::new(machine, &frames.parts, call)?))
     };
@@ -174,8 +146,6 @@ enum By<'m> {
     Chain(Box<Ours>),
     Learnt(Box<Learnt>),
     Beside(Box<Beside>),
-    Loaded(Box<Loaded>),
-    Apart(Box<Apart>),
 }
 
 /// Memory, and what works on it.
@@ -315,7 +285,7 @@ impl Ours {
         let pins = parts.pins(machine)?;
         let steps = steps(parts, pins.each_ref(), &graph, call);
         // SAFETY: `Frames` owns module and memory and drops this first; CUDA's pinned memory has the same address for the CPU and the GPU.
-        let chain = unsafe { Chain::prepare(&mut channel, &steps, options(call)) }.map_err(refused)?;
+        let chain = unsafe { Chain::prepare(&mut channel, &steps, ChainOptions::default()) }.map_err(refused)?;
         Ok(Ours { chain, channel, last: None, _pins: pins })
     }
 }
@@ -340,27 +310,16 @@ impl Learnt {
 fn steps<'g>(parts: &Parts<'_>, pins: [&Pin; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
     let [first, second, up, down] = pins.map(|pin| pin.region().clone());
     let bytes = parts.bytes as u64;
-    let inline = call.has(INLINE) || !call.has(CE) && bytes <= INLINE_MOST;
-    let by = Some(match inline {
-        _ if call.has(STORES) => Way::Stores,
-        true => Way::Inline,
-        false => Way::CopyEngine,
+    let by = Some(match () {
+        () if call.has(STORES) => Way::Stores,
+        () if bytes <= INLINE_MOST => Way::Inline,
+        () => Way::CopyEngine,
     });
     [
         Step::Copy(Transfer { to: first, from: up, bytes, by }),
         Step::Launch(graph),
         Step::Copy(Transfer { to: down, from: second, bytes, by: None }),
     ]
-}
-
-fn options(call: &Call) -> ChainOptions {
-    let order = match (call.has(COUNTER), call.has(ENGINES)) {
-        (true, _) => Order::Counter,
-        (false, true) => Order::Engines,
-        (false, false) => Order::default(),
-    };
-    let counter = if call.has(HOST_COUNTER) { Place::Host } else { Place::Video };
-    ChainOptions { order, counter, ..ChainOptions::default() }
 }
 
 /// A chain with its copies on a separate channel; the CPU may store the bytes for the GPU.
@@ -377,102 +336,15 @@ impl Beside {
     fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Beside, Error> {
         let (graph, mut launches) = parts.learn_kernels(machine)?;
         let pins = parts.pins(machine)?.map(Arc::new);
-        let [engine, _] = engines(machine)?;
-        let mut copies = Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default())?;
+        let none = || Unavailable::new("this GPU has no copy engine of its own");
+        let engine = Engine::Copy(machine.asynchronous_engines().first().ok_or_else(none)?.number);
+        let mut copies = Channel::new(machine.group_space()?, engine, ChannelOptions::default())?;
         let steps = steps(parts, pins.each_ref().map(|pin| &**pin), &graph, call);
         let stored = pins.first().map(|first| Stored::Pin(first.clone()));
-        let options = ChainOptions { stored: stored.into_iter().collect(), ..options(call) };
+        let options = ChainOptions { stored: stored.into_iter().collect(), ..ChainOptions::default() };
         // SAFETY: as of `Ours`.
         let chain = unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options) }.map_err(refused)?;
         Ok(Beside { chain, launches, copies, last: None, _pins: pins })
-    }
-}
-
-/// Bytes that the CPU stores into the GPU's memory and loads from it, with a launch in between.
-struct Loaded {
-    graph: launch::Graph,
-    to: Bar1Map,
-    from: Bar1Map,
-    launches: Channel,
-    last: Option<Ticket>,
-    /// The launch was not seen to be complete: its bytes still have to be loaded.
-    wanted: bool,
-    _pins: [Arc<Pin>; 4],
-}
-
-impl Loaded {
-    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Loaded, Error> {
-        let (graph, launches) = parts.learn_kernels(machine)?;
-        let pins = parts.pins(machine)?.map(Arc::new);
-        let [to, from] = [&pins[0], &pins[1]].map(|pin| Bar1Map::of_pin(pin, 0, parts.bytes as u64));
-        Ok(Loaded { graph, to: to?, from: from?, launches, last: None, wanted: false, _pins: pins })
-    }
-
-    #[inline]
-    fn fire(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.to.write(0, bytes)?;
-        self.wanted = true;
-        self.last = Some(self.graph.launch(&mut self.launches)?);
-        Ok(())
-    }
-
-    #[inline]
-    fn done(&mut self, into: &mut [u8]) -> Result<bool, Error> {
-        let done = self.last.is_none_or(|ticket| self.launches.done(ticket));
-        if done && std::mem::take(&mut self.wanted) {
-            self.from.read(0, into)?;
-        }
-        Ok(done)
-    }
-}
-
-/// Two copy engines for separate channels, or one twice.
-fn engines(machine: &Machine) -> Result<[u32; 2], Error> {
-    let engines = machine.asynchronous_engines();
-    let number = |n: usize| engines.get(n).or(engines.first()).map(|engine| engine.number);
-    match (number(0), number(1)) {
-        (Some(one), Some(other)) => Ok([one, other]),
-        _ => Err(Unavailable::new("this GPU has no copy engine of its own").into()),
-    }
-}
-
-/// The same on separate channels.
-struct Apart {
-    graph: launch::Graph,
-    up: Prepared,
-    down: Prepared,
-    /// Channels for launches, for copies to the GPU, and for copies from it.
-    launches: Channel,
-    to: Channel,
-    from: Channel,
-    last: Option<Ticket>,
-    _pins: [Pin; 4],
-}
-
-impl Apart {
-    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Apart, Error> {
-        let (graph, launches) = parts.learn_kernels(machine)?;
-        let pins = parts.pins(machine)?;
-        let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
-        let [one, other] = engines(machine)?;
-        let channel = |engine| {
-            Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default()).map_err(Error::from)
-        };
-        let (mut to, mut from) = (channel(one)?, channel(other)?);
-        let bytes = parts.bytes as u32;
-        let release = CopyRelease::Word;
-        let up = Prepared::copy(&mut to, &first, &up, bytes, (CopyMode::Plain, release))?;
-        let down = Prepared::copy(&mut from, &down, &second, bytes, (CopyMode::Plain, release))?;
-        Ok(Apart { graph, up, down, launches, to, from, last: None, _pins: pins })
-    }
-
-    #[inline]
-    fn fire(&mut self) -> Result<(), Error> {
-        let copied = self.up.submit(&mut self.to)?;
-        let launched = self.graph.launch_behind(&mut self.launches, &self.to.observer(), copied)?;
-        self.from.wait_for_other(&self.launches.observer(), launched)?;
-        self.last = Some(self.down.submit(&mut self.from)?);
-        Ok(())
     }
 }
 
@@ -503,10 +375,6 @@ impl Opened for Frames<'_> {
                 )
             }
             By::Beside(_) => format!("{what}, as one chain of doorbell's with its copies on a separate channel"),
-            By::Loaded(_) => {
-                format!("{what}: the CPU stores the bytes, doorbell launches, the CPU loads them afterwards")
-            }
-            By::Apart(_) => format!("{what}, by three channels of doorbell's"),
         }
     }
 
@@ -532,8 +400,6 @@ impl Framed<'_, '_> {
             By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Learnt(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
-            By::Loaded(ours) => ours.done(&mut parts.down.bytes_mut()[..parts.bytes])?,
-            By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
             // ORDERING: the number was copied after the bytes.
             _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
             _ => parts.stream.is_done()?,
@@ -573,8 +439,6 @@ impl Subject for Framed<'_, '_> {
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
             By::Learnt(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
             By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
-            By::Loaded(ours) => ours.fire(&parts.up.bytes()[..parts.bytes])?,
-            By::Apart(apart) => apart.fire()?,
         }
         Ok(())
     }
@@ -586,19 +450,13 @@ impl Subject for Framed<'_, '_> {
 
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        if let By::Loaded(_) = self.frames.by {
-            let mut failed = None;
-            spin(timeout, || self.done().unwrap_or_else(|error| failed.replace(error).is_none()))?;
-            return failed.map_or(Ok(()), Err);
-        }
         match &self.frames.by {
             By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
             By::Learnt(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
             By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.copies.wait(ticket, timeout))?),
-            By::Apart(apart) => Ok(apart.last.map_or(Ok(()), |ticket| apart.from.wait(ticket, timeout))?),
             _ if self.frames.parts.polled => {
                 let (told, number) = (self.frames.parts.told(), self.number);
-                spin(timeout, || told.load(Ordering::Acquire) == number)
+                polling::wait(timeout, self.frames.parts.bytes as u64, || told.load(Ordering::Acquire) == number)
             }
             _ => Ok(self.frames.parts.stream.synchronize()?),
         }

@@ -25,6 +25,19 @@ pub struct Entry {
     pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
 }
 
+/// A call that takes nothing, without name and purpose.
+pub const PLAIN: Entry = Entry {
+    name: "",
+    form: "",
+    about: "",
+    bytes: 0,
+    number: None,
+    words: &[],
+    one_word: false,
+    values: &[],
+    open: |_, _, _| Err(Error::Idle),
+};
+
 /// The kind of value that a key takes, and the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {

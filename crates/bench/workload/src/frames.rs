@@ -1,13 +1,13 @@
-//! A device's frames ([`copy::device::frames`]): each is sent to one of several buffers in turn, and is consumed there for a stated time. One
+//! A device's frames ([`crate::device::frames`]): each is sent to one of several buffers in turn, and is consumed there for a stated time. One
 //! sample is one frame, from the call that requests it until it is consumed, so the rate of samples is the frame rate.
 //!
 //! With several buffers the device is one frame ahead. A frame that arrives during a comparison, which is not timed, makes the next sample too
 //! short; the untimed frames after each comparison absorb that.
 
-use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::device::frames::{self, Frames, MOST_BUFFERS, Ring};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
+use crate::spec::{Host, Memory};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
-use copy::device::frames::{self, Frames, MOST_BUFFERS, Ring};
-use copy::spec::{Host, Memory};
 use std::time::Duration;
 
 /// Where no size is given.
@@ -24,20 +24,20 @@ pub(crate) const FRAMES: Entry = Entry {
     bytes: BYTES,
     number: Some(Number { of: "buffers", default: 4, least: 1, most: MOST_BUFFERS as u32 }),
     words: &[HOST],
-    one_word: false,
     values: &[Value::Time(CONSUME)],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(Unavailable::new("frames go to their buffers in order").into());
     }
     let to = if call.has(HOST) { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
     let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
     let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
     let wanted = frames::Wanted { bytes, buffers: call.number.into(), to, consume };
-    let device = copy::device::open(machine)?;
+    let device = crate::device::open(machine)?;
     Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
 }
 

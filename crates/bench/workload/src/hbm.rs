@@ -3,10 +3,10 @@
 //! Each launch adds a number to every word of a buffer that no cache holds, with 16 bytes per load and store. So one word shows that every launch
 //! since the start ran exactly once.
 
-use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::Difference;
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::launch::{PRIORITY, stream};
 use crate::{Checks, Did, Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
-use copy::Difference;
 use cuda::{Argument, DeviceBuffer, Function, Module, PinnedBuffer, Stream};
 use std::time::Duration;
 
@@ -17,10 +17,9 @@ pub(crate) const HBM: Entry = Entry {
             both directions are counted; priority: the stream's",
     bytes: BYTES,
     number: Some(Number { of: "launches", default: 4, least: 1, most: 1000 }),
-    words: &[],
-    one_word: false,
     values: &[PRIORITY],
     open,
+    ..PLAIN
 };
 
 /// Larger than the second-level cache of any GPU so far.

@@ -2,9 +2,9 @@
 //! in I/Os of one size, each submitted and reaped separately, from the first submission until all are complete.
 
 use crate::entry::{Call, Entry, Result as Open, Value};
+use crate::spec::{End, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Did, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
-use copy::spec::{End, Memory};
-use copy::{Buffer, Difference};
 use gpu::{CopyFlush, CopyMode, Place};
 use saturate::Burst;
 use saturate::source::{Shape, Source, Target};
@@ -134,7 +134,7 @@ fn engines(call: &Call) -> Result<Vec<u32>, Error> {
 fn drives<'m>(machine: &'m Machine, list: &str, without_iommu: bool, shape: &Shape) -> Result<Drives<'m>, Error> {
     let one = |address: &str| {
         let function = pcie::open(address, without_iommu)?;
-        let controller = nvme::Controller::open(function, nvme::Options::default()).map_err(Error::card)?;
+        let controller = drivers::nvme::Controller::open(function).map_err(Error::card)?;
         let none = || Unavailable::new(format!("{address} has no active namespace"));
         let first = *controller.active().map_err(Error::card)?.first().ok_or_else(none)?;
         Ok(Drive { namespace: controller.namespace(first).map_err(Error::card)?, controller })

@@ -5,16 +5,17 @@
 
 mod ours;
 
-use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::library::{C, Caller, Launched, PYTHON};
+use crate::routes::polling;
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
-use copy::{Difference, View};
+use crate::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
 use ours::Ours;
 use ours::learning;
 pub(crate) use ours::{learnt, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const POLLED: &str = "polled";
 const OURS: &str = "ours";
@@ -35,12 +36,11 @@ pub(crate) const LAUNCH: Entry = Entry {
     form: "launch(KERNELS,polled,priority=high|low)",
     about: "cuLaunchKernel of this many kernels of one thread and cuStreamSynchronize; polled: the last kernel's word in host memory is polled; \
             priority: the stream's",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 10_000 }),
     words: &[POLLED],
-    one_word: false,
     values: &[PRIORITY],
     open: |machine, call, _| open(machine, call, By::Launches),
+    ..PLAIN
 };
 
 pub(crate) const GRAPH: Entry = Entry {
@@ -49,12 +49,11 @@ pub(crate) const GRAPH: Entry = Entry {
     about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a separate channel, without CUDA; \
             polled: the last kernel's word is polled; c: launched by doorbell_graph_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
             CUDA; priority: the stream's",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
     words: &[POLLED, OURS, C],
-    one_word: false,
     values: &[PRIORITY, PYTHON],
     open: |machine, call, _| open(machine, call, by(call)?),
+    ..PLAIN
 };
 
 /// Who launches the chain.
@@ -351,7 +350,7 @@ impl Subject for Counted<'_, '_> {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match (self.told, &self.by) {
             (_, Fires::Program(program)) if program.is_python() => program.wait(timeout),
-            (Some(word), _) => spin(timeout, || word.load(Ordering::Acquire) == self.count),
+            (Some(word), _) => polling::wait(timeout, BYTES as u64, || word.load(Ordering::Acquire) == self.count),
             (None, Fires::Us(ours)) => ours.wait(timeout),
             (None, Fires::Program(program)) => program.wait(timeout),
             (None, _) => Ok(self.chain.stream.synchronize()?),
@@ -380,29 +379,5 @@ impl Drop for Counted<'_, '_> {
             Fires::Program(program) => program.wait(OVER),
             _ => self.chain.stream.synchronize().map_err(Error::from),
         };
-    }
-}
-
-/// Polls until it is done; the clock is read now and then.
-#[inline]
-pub(crate) fn spin(timeout: Duration, mut is_done: impl FnMut() -> bool) -> Result<(), Error> {
-    const LOOKS: u32 = 256;
-    for _ in 0..LOOKS {
-        if is_done() {
-            return Ok(());
-        }
-    }
-    let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS {
-            if is_done() {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        let after = start.elapsed();
-        if after > timeout {
-            return Err(Error::Late { bytes: BYTES as u64, after });
-        }
     }
 }

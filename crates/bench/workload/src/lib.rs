@@ -1,46 +1,65 @@
 //! What an experiment can measure, or run as a load: copies by any route, launches, graphs, and CUDA's set-up calls. [`open`] opens one by its
 //! text, [`Opened::prepare`] prepares it, [`Subject::fire`] starts it.
 //!
-//! The invariant: between `fire` and the end, this crate adds no allocation, lock or system call to those of the measured route or call. Nothing
-//! is timed here; crate `measure` does that.
+//! A route is written `source -> executor -> destination` ([`spec`]): `host->ce0->gpu0`, `host[pageable]->cuda->gpu0`. An [`Executor`] moves bytes
+//! between any two memories ([`Buffer`]), a [`Route`] is an executor with its own two memories, and a [`Transfer`] is one prepared movement.
+//! [`routes`] lists and opens them. A [`Machine`] has the means. What does not exist is [`Unavailable`], with the reason.
+//!
+//! The invariant: between `fire` and the end, this crate adds no allocation, lock or system call to those of the measured route or call. doorbell's
+//! own routes make none (except `aperture`, which moves a mapping; a card on the bus takes a lock that is never contended). Nothing is timed here;
+//! crate `measure` does that.
 
-mod back_to_back;
+mod buffer;
 mod catalogue;
 mod chain;
+pub mod device;
+mod ends;
 mod entry;
+mod error;
+mod executor;
 mod frames;
 mod hbm;
+mod inspect;
 mod ios;
 mod launch;
 mod library;
 mod lock;
+mod machine;
 mod nodes;
 mod nothing;
 mod outside;
+mod pages;
+mod places;
 mod route;
+pub mod routes;
 mod setup;
-mod swept;
+pub mod spec;
 mod text;
 mod transfers;
-mod work;
+mod verify;
+mod view;
 
 use std::time::Duration;
 
+pub use crate::machine::Machine;
+pub use ::machine::{Unavailable, Where};
+pub use buffer::Buffer;
 pub use catalogue::{Listed, calls, check, open};
-pub use copy::spec::SyntaxError;
-pub use copy::{Error, Machine, Unavailable, Wrong};
+pub use ends::Ends;
+pub use error::Error;
+pub use executor::{Executor, Route, Transfer};
 pub use experiment::What;
+pub use inspect::{GUARD, HostEnd, Inspect};
+pub use places::Places;
 pub use route::of_route;
+pub use spec::{Spec, SyntaxError};
+pub use verify::{Checked, Difference, Wrong, verify};
+pub use view::View;
 
 /// An opened subject: its buffers, channels and modules exist.
 pub trait Opened {
     /// What it is, in one line.
     fn about(&self) -> String;
-
-    /// How many of these may be prepared at the same time.
-    fn at_once(&self) -> u32 {
-        u32::MAX
-    }
 
     /// Moves random bytes and compares them, guards included. Calls that move no bytes do their work once.
     ///
@@ -98,7 +117,7 @@ pub struct Engine {
 impl Engine {
     /// The times of the last transfer; `None` if it does not report when it ended.
     #[inline]
-    fn of(transfer: &dyn copy::Transfer) -> Option<Engine> {
+    fn of(transfer: &dyn crate::Transfer) -> Option<Engine> {
         Some(Engine { started: transfer.started_gpu_ns(), ended: transfer.released_gpu_ns()? })
     }
 }
@@ -206,7 +225,7 @@ pub struct Wanted {
     pub random_addresses: bool,
     /// The places that [`Subject::place`] uses.
     pub sweep: Option<Sweep>,
-    /// This many copies back to back count as one (1: each alone).
+    /// More than 1: an experiment of before, of copies back to back, which [`open`] refuses.
     pub back_to_back: u32,
 }
 

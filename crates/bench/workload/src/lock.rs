@@ -3,7 +3,7 @@
 //! The invariant: every subject and load of the process that names the same lock uses the same one. It is taken by the functions with which every
 //! program takes its locks, so that `run --lock-policy` and `record --locks` see it.
 
-use crate::entry::{Call, Entry, Value};
+use crate::entry::{Call, Entry, PLAIN, Value};
 use crate::{Error, Opened, Subject, Unavailable, Wanted, Wrong};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -20,8 +20,6 @@ pub(crate) const LOCK: Entry = Entry {
     name: "lock",
     form: "lock(mutex|rwlock-read|rwlock-write,hold=TIME,name=NAME)",
     about: "takes a pthread lock, holds it, releases it; calls that name the same lock share it, readers and writers too",
-    bytes: 0,
-    number: None,
     words: &[MUTEX, READ, WRITE],
     one_word: true,
     values: &[Value::Time(HOLD), Value::Name(NAME)],
@@ -35,6 +33,7 @@ pub(crate) const LOCK: Entry = Entry {
         let hold = Duration::from_nanos(call.time_ns(HOLD).unwrap_or(0));
         Ok(Box::new(Taking { lock, access, hold, about: about(call, access) }))
     },
+    ..PLAIN
 };
 
 fn about(call: &Call, access: Access) -> String {

@@ -2,10 +2,10 @@
 //!
 //! CUDA launches them. What each node leaves is compared: counts of kernels, bytes of copies and memsets.
 
-use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::Difference;
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::launch::{COUNT, PTX};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Event, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub(crate) const NODES: Entry = Entry {
     number: Some(Number { of: "nodes", default: 10, least: 1, most: 2_000 }),
     words: &[WIDE, TO_GPU, FROM_GPU, MEMSETS],
     one_word: true,
-    values: &[],
     open,
+    ..PLAIN
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

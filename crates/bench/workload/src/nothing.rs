@@ -1,8 +1,8 @@
 //! Nothing: the measured time of a call that does no work. It is the part of another call's time that is due to the clock, the loop and the
 //! machine.
 
-use crate::entry::{Call, Entry, Result as Open, Value};
-use crate::launch::spin;
+use crate::entry::{Call, Entry, PLAIN, Result as Open, Value};
+use crate::routes::polling;
 use crate::{Error, Machine, Opened, Subject, Wanted, Wrong};
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,9 @@ pub(crate) const NOTHING: Entry = Entry {
     form: "nothing(after=TIME)",
     about: "no work at all, complete this long after the first poll (4us): it shows what clock, loop and machine add to any call that is as far from \
             the one before",
-    bytes: 0,
-    number: None,
-    words: &[],
-    one_word: false,
     values: &[Value::Time(AFTER)],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(_: &'m Machine, call: &Call, _: &Wanted) -> Open<'m> {
@@ -71,6 +68,6 @@ impl Subject for Fired {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        spin(timeout, || self.is_done())
+        polling::wait(timeout, 0, || self.is_done())
     }
 }

@@ -1,54 +1,71 @@
 //! Routes as subjects: random bytes, changed before each transfer, and compared whole with the guards at both ends. Each transfer has the same
-//! place or another ([`copy::Places`]).
+//! place or another ([`crate::Places`]), or with a sweep that of its turn, to see whether the address matters.
+//!
+//! In a sweep each memory except the host's is long enough for all places; at the host's end transfers always begin at the same place. At each
+//! place bytes and guards are written again.
 
 use crate::entry::Result as Open;
+use crate::routes;
+use crate::spec::{End, Memory};
 use crate::{
-    Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong, back_to_back, swept,
+    Buffer, Checked, Checks, Engine, Error, HostEnd, Inspect, Machine, Opened, Places, Route, Subject, Transfer,
+    Unavailable, Waiting, Wanted, Wrong, verify,
 };
-use copy::{Checked, HostEnd, Places, Route, Transfer};
 use std::time::Duration;
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, wanted: &Wanted) -> Open<'m> {
-    let about = copy::about(machine, name)?;
-    if wanted.back_to_back > 1 {
-        return back_to_back::open(machine, name, about, wanted);
-    }
-    if let Some(sweep) = wanted.sweep {
-        return swept::open(machine, name, about, wanted, sweep);
-    }
-    let capacity = if wanted.random_addresses { Places::room(wanted.bytes) } else { wanted.bytes };
-    Ok(of_route(copy::open(machine, name, capacity)?, about, wanted))
+    let about = routes::about(machine, name)?;
+    let Some(sweep) = wanted.sweep else {
+        let capacity = if wanted.random_addresses { Places::room(wanted.bytes) } else { wanted.bytes };
+        return Ok(of_route(routes::open(machine, name, capacity)?, about, wanted));
+    };
+    let spec = routes::parse(name)?;
+    let executor = routes::executor(machine, name)?;
+    let room = executor.room(wanted.bytes)?;
+    let last = sweep.step.checked_mul(sweep.places.saturating_sub(1));
+    let long = last.and_then(|last| last.checked_add(room)).ok_or(Error::Memory { bytes: u64::MAX })?;
+    let several = [spec.source, spec.destination].map(|end| !matches!(end.memory, Memory::Host(_)));
+    let memory = |end: End, several| Buffer::new(machine, end, if several { long } else { room });
+    let (source, destination) = (memory(spec.source, several[0])?, memory(spec.destination, several[1])?);
+    let about = format!("{about}; at {} places, {} bytes apart", sweep.places, sweep.step);
+    Ok(Box::new(OpenRoute {
+        several,
+        ..OpenRoute::new(Route::new(name, source, executor, destination)?, about, wanted)
+    }))
 }
 
 /// A route that the caller has opened, as a subject. With random addresses its transfers move within its capacity.
 pub fn of_route<'m>(route: Route<'m>, about: String, wanted: &Wanted) -> Box<dyn Opened + 'm> {
-    let Wanted { bytes, fresh_data: fresh, random_addresses: moves, .. } = *wanted;
-    Box::new(OpenRoute { route, about, bytes, fresh, moves })
+    Box::new(OpenRoute::new(route, about, wanted))
 }
 
 struct OpenRoute<'m> {
     route: Route<'m>,
     about: String,
-    bytes: u64,
-    fresh: bool,
-    moves: bool,
+    wanted: Wanted,
+    /// In a sweep: whether the source has several places, and whether the destination has.
+    several: [bool; 2],
 }
 
-impl OpenRoute<'_> {
+impl<'m> OpenRoute<'m> {
+    fn new(route: Route<'m>, about: String, wanted: &Wanted) -> OpenRoute<'m> {
+        OpenRoute { route, about, wanted: wanted.clone(), several: [false; 2] }
+    }
+
     fn subject(&mut self, seed: u64) -> Result<Moving<'_>, Error> {
-        let Self { bytes, fresh, moves, .. } = *self;
+        let Wanted { bytes, random_addresses, sweep, .. } = self.wanted;
         let capacity = self.route.capacity();
         let mut transfer = self.route.prepare(bytes)?;
-        if moves {
+        if random_addresses || sweep.is_some() {
             transfer.move_to(0, 0)?;
         }
-        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be read"))?;
-        let data = if moves {
-            Data::Anywhere(Places::new(ends, capacity, bytes, seed)?)
+        let at = At::of(transfer.as_ref(), [0; 2])?;
+        let data = if random_addresses {
+            Data::Anywhere(Places::new(at.ends, capacity, bytes, seed)?)
         } else {
-            Data::Here(Checked::new(ends, bytes, seed)?)
+            Data::Here(Checked::new(&at, bytes, seed)?)
         };
-        Ok(Moving { transfer, data, fresh })
+        Ok(Moving { transfer, data, at: [0; 2], seed, wanted: &self.wanted, several: self.several })
     }
 }
 
@@ -57,16 +74,17 @@ impl Opened for OpenRoute<'_> {
         self.about.clone()
     }
 
-    fn at_once(&self) -> u32 {
-        self.route.at_once()
-    }
-
+    /// In a sweep, at the first place and at the last one.
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let wrong = copy::verify(&mut self.route, self.bytes, seed, timeout)?;
-        if wrong.is_some() || !self.moves {
+        let Wanted { bytes, random_addresses, sweep, .. } = self.wanted;
+        let wrong = verify(&mut self.route, bytes, seed, timeout)?;
+        if wrong.is_some() || !random_addresses && sweep.is_none() {
             return Ok(wrong);
         }
-        crate::once(&mut self.subject(seed)?, timeout)
+        let mut subject = self.subject(seed)?;
+        let last = sweep.map_or(0, |sweep| u32::try_from(sweep.places.saturating_sub(1)).unwrap_or(u32::MAX));
+        subject.place(last)?;
+        crate::once(&mut subject, timeout)
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
@@ -83,7 +101,11 @@ enum Data {
 struct Moving<'r> {
     transfer: Box<dyn Transfer + 'r>,
     data: Data,
-    fresh: bool,
+    /// Where transfers begin in source and destination.
+    at: [u64; 2],
+    seed: u64,
+    wanted: &'r Wanted,
+    several: [bool; 2],
 }
 
 impl Subject for Moving<'_> {
@@ -91,14 +113,25 @@ impl Subject for Moving<'_> {
         if self.transfer.is_polled() { Waiting::Polled } else { Waiting::Called }
     }
 
+    fn place(&mut self, round: u32) -> Result<(), Error> {
+        let Some(sweep) = self.wanted.sweep else { return Ok(()) };
+        let place = u64::from(round) % sweep.places.max(1) * sweep.step;
+        self.at = self.several.map(|several| if several { place } else { 0 });
+        self.seed = self.seed.wrapping_add(1);
+        self.transfer.move_to(self.at[0], self.at[1])?;
+        let at = At::of(self.transfer.as_ref(), self.at)?;
+        self.data = Data::Here(Checked::new(&at, self.wanted.bytes, self.seed)?);
+        Ok(())
+    }
+
     fn renew(&mut self) -> Result<(), Error> {
-        let Some(ends) = self.transfer.ends() else { return Ok(()) };
+        let (at, fresh) = (At::of(self.transfer.as_ref(), self.at)?, self.wanted.fresh_data);
         match &mut self.data {
             // At the destination the bytes change in any case, so the source's bytes may stay.
-            Data::Here(checked) if self.fresh || ends.host_end() == HostEnd::Destination => checked.renew(ends),
+            Data::Here(checked) if fresh || at.host_end() == HostEnd::Destination => checked.renew(&at),
             Data::Here(_) => Ok(()),
             Data::Anywhere(places) => {
-                let (source, destination) = places.renew(ends, self.fresh)?;
+                let (source, destination) = places.renew(at.ends, fresh)?;
                 self.transfer.move_to(source, destination)
             }
         }
@@ -133,14 +166,14 @@ impl Subject for Moving<'_> {
     }
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        let Some(ends) = self.transfer.ends() else { return Ok(None) };
+        let at = At::of(self.transfer.as_ref(), self.at)?;
         match &mut self.data {
-            Data::Anywhere(places) => places.check(ends),
+            Data::Anywhere(places) => places.check(at.ends),
             Data::Here(checked) => {
-                let wrong = checked.check(ends)?;
-                if wrong.is_none() && !self.fresh {
+                let wrong = checked.check(&at)?;
+                if wrong.is_none() && !self.wanted.fresh_data {
                     // Unchanged bytes have to be moved again before the next comparison, which would otherwise see the earlier ones.
-                    checked.clear(ends)?;
+                    checked.clear(&at)?;
                 }
                 Ok(wrong)
             }
@@ -149,5 +182,40 @@ impl Subject for Moving<'_> {
 
     fn rest(&mut self) -> Result<(), Error> {
         self.transfer.rest()
+    }
+}
+
+/// The two memories, as seen from a place of each.
+struct At<'e> {
+    ends: &'e dyn Inspect,
+    at: [i64; 2],
+}
+
+impl<'e> At<'e> {
+    fn of(transfer: &'e dyn Transfer, at: [u64; 2]) -> Result<At<'e>, Error> {
+        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be read"))?;
+        Ok(At { ends, at: at.map(|at| at as i64) })
+    }
+}
+
+impl Inspect for At<'_> {
+    fn footprint(&self, bytes: u64) -> u64 {
+        self.ends.footprint(bytes)
+    }
+
+    fn host_end(&self) -> HostEnd {
+        self.ends.host_end()
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.ends.write_source(self.at[0] + at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.ends.write_destination(self.at[1] + at, data)
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.ends.read_destination(self.at[1] + at, into)
     }
 }

@@ -4,7 +4,7 @@
 //! The names and their options are in the catalogue ([`Entry`]).
 
 use crate::entry::{Call, Entry, Value};
-use copy::spec::{SyntaxError, trimmed};
+use crate::spec::{SyntaxError, trimmed};
 
 fn quoted(word: &str) -> String {
     if word.is_empty() { "nothing".into() } else { format!("`{word}`") }

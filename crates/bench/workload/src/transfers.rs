@@ -1,11 +1,11 @@
-//! What a program with host buffers calls ([`copy::device::transfers`]): it moves its device's bytes into a buffer and on to the GPU, or back. One
+//! What a program with host buffers calls ([`crate::device::transfers`]): it moves its device's bytes into a buffer and on to the GPU, or back. One
 //! sample is both calls; in the mode that writes directly to the GPU, the second call finds the bytes there.
 
-use crate::entry::{Call, Entry, Result as Open};
+use crate::device::transfers::{Frame, Mode, Settings, Transfers};
+use crate::entry::{Call, Entry, PLAIN, Result as Open};
+use crate::spec::{End, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use copy::device::transfers::{Frame, Mode, Settings, Transfers};
-use copy::spec::{End, Memory};
-use copy::{Buffer, Difference};
 use std::time::Duration;
 
 /// Where no size is given.
@@ -21,15 +21,13 @@ pub(crate) const TRANSFERS: Entry = Entry {
     about: "a device's bytes into a buffer and on to the GPU, by the calls of a program with host buffers; pinned: the same calls, directly to \
             the GPU; write: from the GPU to the device",
     bytes: BYTES,
-    number: None,
     words: &[PINNED, WRITE],
-    one_word: false,
-    values: &[],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
+    if wanted.random_addresses || wanted.sweep.is_some() {
         return Err(
             Unavailable::new("the calls of a program with host buffers are made one at a time, at one place").into()
         );

@@ -1,10 +1,10 @@
 //! What a comparison finds: routes of plain memory that go wrong at one transfer, in ways in which real ones could.
 
-use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Ends, Error, Executor, GUARD, HostEnd, Inspect, Machine, Route, Transfer};
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use workload::spec::{End, Host, Memory};
+use workload::{Buffer, Ends, Error, Executor, GUARD, HostEnd, Inspect, Machine, Route, Transfer};
 use workload::{Checks, Opened, Wanted, Wrong, of_route};
 
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -68,10 +68,6 @@ fn calls_add_no_allocation_or_system_call() {
         "lock(mutex)",
         "lock(rwlock-read)",
         "lock(rwlock-write,hold=2us)",
-        "kernels",
-        "memset",
-        "copies",
-        "graphs",
     ] {
         let bytes = if ["malloc", "hostalloc", "hostregister"].iter().any(|n| text.starts_with(n)) { 8192 } else { 0 };
         is_quiet(&machine, &What::Call(text.into()), &Wanted::of(bytes), 20, watched);

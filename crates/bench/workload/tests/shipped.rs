@@ -1,7 +1,7 @@
 //! Every route and call of the shipped experiments can be opened somewhere.
 
-use copy::spec::Memory;
 use experiment::{Experiment, What};
+use workload::spec::Memory;
 
 /// The shipped ones, with their variants.
 fn all() -> impl Iterator<Item = Experiment> {
@@ -34,7 +34,7 @@ fn shipped_experiments_name_routes_and_calls_that_exist() {
 /// Whether a route between host and GPU copies to the GPU; `None` for other routes.
 fn goes_to_gpu(what: &What) -> Option<bool> {
     let What::Route(text) = what else { return None };
-    let spec = copy::parse(text).unwrap();
+    let spec = workload::routes::parse(text).unwrap();
     match (spec.source.memory, spec.destination.memory) {
         (Memory::Host(_), Memory::Gpu(_)) => Some(true),
         (Memory::Gpu(_), Memory::Host(_)) => Some(false),

@@ -105,36 +105,6 @@ fn transfers_use_other_places_and_an_engine_reports_its_start() {
 }
 
 #[test]
-fn copies_run_back_to_back_and_are_compared() {
-    let machine = machine();
-    for (name, fresh_data) in
-        [("host->ce2->gpu0", true), ("gpu0->ce0[pipelined]->host", true), ("host->ce1->gpu0", false)]
-    {
-        let wanted = Wanted { back_to_back: 40, fresh_data, ..Wanted::of(3000) };
-        let mut opened = open(&machine, &route(name), &wanted).unwrap();
-        assert!(opened.about().contains("40 back to back"));
-        assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{name}");
-        let mut subject = opened.prepare(11).unwrap();
-        for n in 0..20 {
-            subject.renew().unwrap();
-            assert!(matches!(subject.wait(TIMEOUT), Err(Error::Idle)), "nothing has been fired");
-            subject.fire().unwrap();
-            if n % 2 == 0 {
-                subject.wait(TIMEOUT).unwrap();
-            }
-            while !subject.poll().unwrap() {}
-            let engine = subject.engine().unwrap();
-            assert!(engine.started.unwrap() <= engine.ended, "{engine:?}");
-            assert_eq!(subject.check().unwrap(), None, "{name}, the {n}th");
-        }
-    }
-    let wanted = Wanted { back_to_back: 2, random_addresses: true, ..Wanted::of(64) };
-    assert!(matches!(open(&machine, &route("host->ce2->gpu0"), &wanted).err(), Some(Error::Unavailable(_))));
-    let wanted = Wanted { back_to_back: 2, ..Wanted::of(64) };
-    assert!(matches!(open(&machine, &route("host->inline->gpu0"), &wanted).err(), Some(Error::Unavailable(_))));
-}
-
-#[test]
 fn a_call_of_nothing_takes_its_time() {
     let machine = machine();
     let mut opened = open(&machine, &What::Call("nothing(after=20ms)".into()), &Wanted::of(0)).unwrap();

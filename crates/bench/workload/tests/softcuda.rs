@@ -24,7 +24,7 @@ fn launches_count_whoever_makes_them() {
     if !program::inside("launches_count_whoever_makes_them") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     let all = [
         "launch(priority=high)",
         "graph(1)",
@@ -56,25 +56,19 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
     if !program::inside("chains_bring_every_byte_back_whoever_makes_them") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     let forms = [
         "chain",
         "chain(polled)",
         "chain(stream)",
         "chain(ours)",
-        "chain(ours,inline,counter,host-counter)",
-        "chain(ours,ce,engines)",
         "chain(ours,beside)",
-        "chain(ours,ce,beside)",
         "chain(ours,stores)",
         "chain(2,ours,stores)",
-        "chain(ours,stores,loads)",
-        "chain(ours,apart)",
         "chain(ours,nodes)",
         "chain(5,priority=high)",
         "chain(5,stream,priority=low)",
         "chain(5,ours)",
-        "chain(3,ours,apart)",
         "chain(by-kernels)",
         "chain(2,stream,by-kernels)",
         "chain(2,ours,by-kernels)",
@@ -93,9 +87,9 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
     }
     for (text, why) in [
         ("chain(polled,ours)", "are for CUDA"),
-        ("chain(inline)", "are for `ours`"),
+        ("chain(beside)", "are for `ours`"),
         ("chain(nodes)", "are for `ours`"),
-        ("chain(ours,nodes,ce)", "how its copies are made"),
+        ("chain(ours,nodes,stores)", "how its copies are made"),
         ("chain(ours,priority=low)", "no stream priority"),
         ("chain(ours,by-kernels,beside)", "no copy"),
     ] {
@@ -109,7 +103,7 @@ fn nodes_leave_what_they_copy_and_set() {
     if !program::inside("nodes_leave_what_they_copy_and_set") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     for (text, bytes) in [("nodes(1,to-gpu)", 4096), ("nodes(7,from-gpu)", 64), ("nodes(5,memsets)", 4096)] {
         let mut opened = open(&machine, &What::Call(text.into()), &Wanted::of(bytes)).unwrap();
         assert!(opened.verify(3, TIMEOUT).unwrap().is_none(), "{text}");
@@ -125,7 +119,7 @@ fn programs_in_c_and_python_copy_and_launch_through_libdoorbell() {
     if !program::inside("programs_in_c_and_python_copy_and_launch_through_libdoorbell") {
         return;
     }
-    let machine = Machine::open(copy::Where::Real).unwrap();
+    let machine = Machine::open(workload::Where::Real).unwrap();
     let all = [
         "copy",
         "copy(python=doorbell)",

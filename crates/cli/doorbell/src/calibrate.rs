@@ -9,7 +9,6 @@ use crate::{result, signals, units};
 use calibration::search::Doing;
 use calibration::{Beside, Calibration, Done, Ended, Left, Sweep};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use copy::spec::Host;
 use output::WholeFile;
 use route_choice::{Ask, Key, Metric, Plan, Profile, Refused};
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use terminal::number;
 use terminal::table::{self, Style, to_stdout};
+use workload::spec::Host;
 
 /// Measure which route is the best for which size on this machine, for route `auto`
 #[derive(Debug, clap::Args)]
@@ -282,7 +282,7 @@ fn check_load(what: &str) -> Result<(), Failure> {
     const HINT: &str = "`doorbell bench --routes` lists routes and calls";
     let wrong = |e: &dyn std::fmt::Display| Failure::new(format!("--beside: {e}"), HINT);
     if what.contains("->") {
-        return copy::parse(what).map(drop).map_err(|e| wrong(&e));
+        return workload::routes::parse(what).map(drop).map_err(|e| wrong(&e));
     }
     workload::check(&workload::What::Call(what.into())).map_err(|e| wrong(&e))
 }
@@ -309,7 +309,12 @@ fn undecided(plan: &Plan) -> String {
 }
 
 /// `lacks`: why the machine has no GPU; the plan is printed all the same.
-fn plan(asked: &Calibration, machine: &copy::Machine, lacks: Option<String>, json: bool) -> anyhow::Result<ExitCode> {
+fn plan(
+    asked: &Calibration,
+    machine: &workload::Machine,
+    lacks: Option<String>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let (sweeps, left) = asked.sweeps(machine);
     if json {
         let sweep = |s: &Sweep| serde_json::json!({ "direction": s.direction.name(), "memory": s.memory, "places": s.places.name(), "batch": s.batch, "routes": s.candidates });

@@ -214,7 +214,7 @@ fn every_route_is_measured_or_says_why_not() {
     let run = run_folder::Folder::open(&out).unwrap().run().unwrap();
     for cell in &run.cells {
         let route = cell.what.text();
-        assert!(copy::parse(route).is_ok(), "{route}");
+        assert!(workload::routes::parse(route).is_ok(), "{route}");
         match &cell.status {
             run_folder::Status::Measured => assert!(cell.checked.whole > 0, "{route}"),
             run_folder::Status::Unavailable(why) => {

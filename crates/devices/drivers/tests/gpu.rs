@@ -3,14 +3,14 @@
 
 mod support;
 
-use copy::spec::{End, Memory};
-use copy::{Buffer, Machine};
 use doorbell_softgpu::{Mode, SoftDriver};
 use drivers::nvme::{Overwrite, Piece, Word};
 use pcie::qemu::Pages;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use support::{Image, known, loaded, open, queue};
+use workload::spec::{End, Memory};
+use workload::{Buffer, Machine};
 
 const VIDEO: u64 = 256 << 20;
 

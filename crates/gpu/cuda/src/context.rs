@@ -22,11 +22,6 @@ pub enum Attribute {
     PciDomain = 50,
     ComputeMajor = 75,
     ComputeMinor = 76,
-    /// Bytes; one block may use less.
-    MaxSharedMemoryPerMultiprocessor = 81,
-    /// Bytes, for kernels that opt in to more than the usual 48 KiB.
-    MaxSharedMemoryPerBlockOptin = 97,
-    ClusterLaunch = 120,
 }
 
 /// One GPU, by CUDA's ordinal.

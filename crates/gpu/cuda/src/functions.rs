@@ -150,7 +150,6 @@ functions! {
     fn cuEventCreate(event: *mut RawEvent, flags: c_uint);
     fn cuEventRecord(event: RawEvent, stream: RawStream);
     fn cuEventSynchronize(event: RawEvent);
-    fn cuEventElapsedTime(milliseconds: *mut f32, start: RawEvent, end: RawEvent);
     fn cuEventDestroy_v2(event: RawEvent);
     fn cuModuleLoadData(module: *mut RawModule, image: *const c_void);
     fn cuModuleUnload(module: RawModule);
@@ -195,8 +194,6 @@ functions! {
         config: *const LaunchConfig, function: RawFunction, arguments: *mut *mut c_void, extra: *mut *mut c_void
     );
     fn cuFuncSetAttribute(function: RawFunction, attribute: c_int, value: c_int);
-    fn cuOccupancyMaxPotentialClusterSize(size: *mut c_int, function: RawFunction, config: *const LaunchConfig);
-    fn cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: RawFunction, config: *const LaunchConfig);
     fn cuStreamWaitEvent(stream: RawStream, event: RawEvent, flags: c_uint);
     fn cuEventRecordWithFlags(event: RawEvent, stream: RawStream, flags: c_uint);
     fn cuMemsetD16Async(to: u64, value: u16, count: usize, stream: RawStream);

@@ -8,8 +8,10 @@ use std::ffi::{c_int, c_void};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`, `_CLUSTER_DIMENSION`, `_PROGRAMMATIC_STREAM_SERIALIZATION`.
 const COOPERATIVE: c_int = 2;
-pub(crate) const CLUSTER_DIMENSION: c_int = 4;
+const CLUSTER_DIMENSION: c_int = 4;
 const PROGRAMMATIC: c_int = 6;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const MAX_DYNAMIC_SHARED: c_int = 8;
 
 /// How a kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +82,33 @@ impl Function<'_> {
         // SAFETY: as above; so is the configuration.
         unsafe { cuda.cuLaunchKernelEx(&config, self.raw, pointers.as_mut_ptr(), none) }
     }
+
+    /// Allows this much dynamic shared memory for a block, also beyond 48 KiB.
+    ///
+    /// # Errors
+    /// As [`Function::launch_as`].
+    pub fn allow_shared(&self, bytes: u32) -> Result<()> {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: takes numbers.
+        unsafe { self.context.cuda.cuFuncSetAttribute(self.raw, MAX_DYNAMIC_SHARED, bytes) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `cuda.h` has them (CUDA 11.8 to 13.0, 64 bits).
+    #[test]
+    fn structures_are_laid_out_as_cudas() {
+        assert_eq!(size_of::<LaunchAttribute>(), 72);
+        assert_eq!(std::mem::offset_of!(LaunchAttribute, value), 8);
+        assert_eq!(size_of::<LaunchConfig>(), 56);
+        assert_eq!(std::mem::offset_of!(LaunchConfig, shared_bytes), 24);
+        assert_eq!(std::mem::offset_of!(LaunchConfig, stream), 32);
+        assert_eq!(std::mem::offset_of!(LaunchConfig, attributes), 40);
+        assert_eq!(std::mem::offset_of!(LaunchConfig, attribute_count), 48);
+    }
 
     #[test]
     fn attributes_are_cudas() {

@@ -7,7 +7,6 @@
 //! Otherwise CUDA returns `CUDA_ERROR_INVALID_CONTEXT`.
 
 mod capture;
-mod clusters;
 mod context;
 mod error;
 mod fills;
@@ -26,7 +25,6 @@ pub mod step;
 mod stream;
 mod words;
 
-pub use clusters::Shape;
 pub use context::{Attribute, Context, Device};
 pub use error::{Error, Unavailable};
 pub use fills::Fills;

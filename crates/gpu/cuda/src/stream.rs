@@ -25,8 +25,6 @@ pub enum Priority {
     Highest,
 }
 
-/// `CU_EVENT_DEFAULT`.
-const TIMING: u32 = 0;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 /// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`.
@@ -161,28 +159,10 @@ unsafe impl Sync for Event<'_> {}
 impl<'c> Event<'c> {
     /// Without a timestamp.
     pub fn new(context: &'c Context) -> Result<Self> {
-        Event::create(context, NO_TIMING)
-    }
-
-    /// With the GPU's time at which the stream reached it.
-    pub fn timed(context: &'c Context) -> Result<Self> {
-        Event::create(context, TIMING)
-    }
-
-    fn create(context: &'c Context, flags: u32) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        unsafe { context.cuda.cuEventCreate(&mut raw, flags) }?;
+        unsafe { context.cuda.cuEventCreate(&mut raw, NO_TIMING) }?;
         Ok(Event { context, raw })
-    }
-
-    /// GPU nanoseconds from `start` to this event. Both are timed and have been reached. CUDA documents a resolution of half a
-    /// microsecond.
-    pub fn nanoseconds_since(&self, start: &Event<'_>) -> Result<f64> {
-        let mut milliseconds = 0.0;
-        // SAFETY: writes one float; both events live.
-        unsafe { self.context.cuda.cuEventElapsedTime(&mut milliseconds, start.raw, self.raw) }?;
-        Ok(f64::from(milliseconds) * 1e6)
     }
 
     pub fn record(&self, stream: &Stream<'_>) -> Result<()> {

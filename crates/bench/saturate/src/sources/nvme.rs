@@ -6,7 +6,7 @@ use crate::Error;
 use crate::queue::{Done, Place, Queue};
 use crate::source::{Opened, Shape, Source, Target};
 use crate::walk::IMAGES;
-use drivers::nvme::{Controller, Depth, Io, Namespace, Outcome, Piece};
+use drivers::nvme::{self, Controller, Depth, Io, Namespace, Outcome, Piece};
 use pcie::{Memory, Peer};
 use std::time::{Duration, Instant};
 

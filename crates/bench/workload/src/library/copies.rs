@@ -3,10 +3,10 @@
 
 use super::python::{Prepared, Python};
 use super::{C, Caller, PYTHON, Session, check, doorbell, is_done, wait};
-use crate::entry::{Call, Entry, Result as Open};
+use crate::entry::{Call, Entry, PLAIN, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use crate::{Difference, View};
 use ::doorbell::*;
-use copy::{Difference, View};
 use cuda::{DeviceBuffer, PinnedBuffer, Stream};
 use std::time::Duration;
 
@@ -22,11 +22,10 @@ pub(crate) const COPY: Entry = Entry {
     about: "a copy from pinned host memory to the GPU: by libdoorbell's functions, prepared once, from C (c, or nothing) or from Python; python=cuda: \
             cuMemcpyHtoDAsync and cuStreamSynchronize, called from Python by ctypes; polled: the stream writes a word after the copy, which Python polls",
     bytes: BYTES,
-    number: None,
     words: &[POLLED, C],
-    one_word: false,
     values: &[PYTHON],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {

@@ -1,9 +1,9 @@
 //! Reads and writes of a file past the page cache (O_DIRECT). The file has no name: it disappears when its last descriptor is closed, however the
 //! process ended.
 
-use crate::entry::{Entry, Result as Open};
+use crate::Difference;
+use crate::entry::{Entry, PLAIN, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Unavailable, Wanted, Wrong};
-use copy::Difference;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -17,10 +17,8 @@ pub(crate) const FILE: Entry = Entry {
     form: "file(read|write)",
     about: "writes or reads a block of an unnamed file in TMPDIR past the page cache (O_DIRECT); alternately if neither is named",
     bytes: BLOCK,
-    number: None,
     words: &[READ, WRITE],
     one_word: true,
-    values: &[],
     open: |_, call, wanted| {
         let way = match () {
             () if call.has(READ) => Way::Reads,
@@ -29,6 +27,7 @@ pub(crate) const FILE: Entry = Entry {
         };
         open(&std::env::temp_dir(), way, wanted)
     },
+    ..PLAIN
 };
 
 /// Bytes of one read or write.

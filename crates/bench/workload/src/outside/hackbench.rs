@@ -4,7 +4,7 @@
 //! The invariant: all its processes end no later than this one. All of them are in a process group of a shell that waits for the end of a pipe
 //! whose other end is here. The kernel closes that end when this process ends, for whatever reason, and the shell kills the group.
 
-use crate::entry::{Call, Entry, Number, Result as Open};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::{Did, Error, Opened, Subject, Unavailable, Waiting};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -18,12 +18,10 @@ pub(crate) const HACKBENCH: Entry = Entry {
     name: "hackbench",
     form: "hackbench(GROUPS,pipe,threads)",
     about: "hackbench of rt-tests, once: this many groups of 40 processes that pass messages; each message counts",
-    bytes: 0,
     number: Some(Number { of: "groups", default: 4, least: 1, most: 100 }),
     words: &[PIPE, THREADS],
-    one_word: false,
-    values: &[],
     open: |_, call, _| open(call),
+    ..PLAIN
 };
 
 /// Messages of each sender to each receiver: short runs, so that the load ends soon when it should.

@@ -1,6 +1,6 @@
 //! A load that only needs a CPU.
 
-use crate::entry::Entry;
+use crate::entry::{Entry, PLAIN};
 use crate::{Error, Opened, Subject, Wrong};
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,9 @@ pub(crate) const HOG: Entry = Entry {
     name: "hog",
     form: "hog(yield)",
     about: "keeps a CPU busy for 1 ms, without CUDA or system calls; yield: then yields to threads of the same priority",
-    bytes: 0,
-    number: None,
     words: &[YIELD],
-    one_word: false,
-    values: &[],
     open: |_, call, _| Ok(Box::new(Hog { yields: call.has(YIELD) })),
+    ..PLAIN
 };
 
 const FOR: Duration = Duration::from_millis(1);

@@ -3,20 +3,17 @@
 //! McCalpin, "STREAM: Sustainable Memory Bandwidth in High Performance Computers": each array has at least four times the size of the last-level
 //! cache.
 
-use crate::entry::{Entry, Result as Open};
+use crate::Difference;
+use crate::entry::{Entry, PLAIN, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Wanted, Wrong};
-use copy::Difference;
 
 pub(crate) const TRIAD: Entry = Entry {
     name: "triad",
     form: "triad",
     about: "a piece of STREAM's triad over three arrays of this many bytes; bytes are counted as in STREAM (24 per element)",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: |_, _, wanted| open(wanted),
+    ..PLAIN
 };
 
 /// Bytes of each of the three arrays.

@@ -1,9 +1,9 @@
 //! Code is loaded to the GPU: modules when they are loaded, and kernels when they are first used.
 
-use super::{Take, Taking};
-use crate::entry::{Call, Entry, Number, Result as Open};
+use super::{Measured, Take};
+use crate::Difference;
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
-use copy::Difference;
 use cuda::{Argument, Compiled, Context, DeviceBuffer, Module, Stream};
 use std::ffi::CString;
 use std::fmt::Write;
@@ -21,12 +21,11 @@ pub(crate) const MODULE: Entry = Entry {
     form: "module(KERNELS,compiled|cached)",
     about: "cuModuleLoadData of PTX, compiled each time, or (compiled) of code for this GPU, or (cached) of PTX whose code the driver has in its \
             cache on disk; unloaded before the next, untimed",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 400, least: 1, most: 10_000 }),
     words: &[COMPILED, CACHED],
     one_word: true,
-    values: &[],
     open: open_module,
+    ..PLAIN
 };
 
 pub(crate) const LAZY: Entry = Entry {
@@ -34,12 +33,9 @@ pub(crate) const LAZY: Entry = Entry {
     form: "lazy(KERNELS)",
     about: "the first launch of a kernel that is loaded when it is first used, including cuModuleGetFunction; a new module of \
             this many is loaded, untimed, when all have been used",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 200, least: 1, most: 10_000 }),
-    words: &[],
-    one_word: false,
-    values: &[],
     open: open_lazy,
+    ..PLAIN
 };
 
 /// This many kernels, each of which adds 1 to a word. No two calls give the same text, so no cache has it: the driver keeps compiled code, also
@@ -121,7 +117,7 @@ fn open_module<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open
     }
     let text = if cached { c_string(text(kernels, salt))? } else { CString::default() };
     let first = c_string(name(salt, 0))?;
-    Ok(Box::new(Taking(Modules {
+    Ok(Box::new(Measured::taking(Modules {
         counter: Counter::new(context)?,
         context,
         kernels,

@@ -1,7 +1,7 @@
 //! Preparing graphs: one graph, instantiated again and again.
 
-use super::{Take, Taking};
-use crate::entry::{Call, Entry, Number, Result as Open};
+use super::{Measured, Take};
+use crate::entry::{Call, Entry, Number, PLAIN, Result as Open};
 use crate::launch::Launches;
 use crate::{Checks, Error, Machine, Wrong};
 use cuda::{Graph, GraphExec};
@@ -10,18 +10,15 @@ pub(crate) const INSTANTIATE: Entry = Entry {
     name: "instantiate",
     form: "instantiate(KERNELS)",
     about: "cuGraphInstantiate of a chain of kernels; destroyed before the next, untimed",
-    bytes: 0,
     number: Some(Number { of: "kernels", default: 2000, least: 1, most: 100_000 }),
-    words: &[],
-    one_word: false,
-    values: &[],
     open,
+    ..PLAIN
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'m> {
     let launches = Launches::new(machine, call.number, false)?;
     let graph = launches.graph()?;
-    Ok(Box::new(Taking(Instantiates { graph, launches })))
+    Ok(Box::new(Measured::taking(Instantiates { graph, launches })))
 }
 
 struct Instantiates<'m> {

@@ -1,7 +1,7 @@
 //! GPU memory, pinned memory, and pageable memory that is pinned afterwards.
 
-use super::{Giving, Take, Taking};
-use crate::entry::{Call, Entry, Result as Open};
+use super::{Measured, Take};
+use crate::entry::{Call, Entry, PLAIN, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
 
@@ -16,11 +16,10 @@ pub(crate) const MALLOC: Entry = Entry {
     form: "malloc",
     about: "cuMemAlloc; freed before the next, untimed",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
-    open: |machine, _, wanted| Ok(Box::new(Taking(Mallocs { context: machine.context()?, bytes: size(wanted)? }))),
+    open: |machine, _, wanted| {
+        Ok(Box::new(Measured::taking(Mallocs { context: machine.context()?, bytes: size(wanted)? })))
+    },
+    ..PLAIN
 };
 
 pub(crate) const HOST_ALLOC: Entry = Entry {
@@ -29,11 +28,9 @@ pub(crate) const HOST_ALLOC: Entry = Entry {
     about: "cuMemHostAlloc; freed before the next, untimed; touched: the same amount of memory was used and freed beforehand, \
             so that a virtual machine already has it",
     bytes: BYTES,
-    number: None,
     words: &[TOUCHED],
-    one_word: false,
-    values: &[],
     open: open_host_allocs,
+    ..PLAIN
 };
 
 pub(crate) const HOST_REGISTER: Entry = Entry {
@@ -41,11 +38,8 @@ pub(crate) const HOST_REGISTER: Entry = Entry {
     form: "hostregister",
     about: "cuMemHostRegister of memory that was written before; unregistered before the next, untimed",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: open_registers,
+    ..PLAIN
 };
 
 pub(crate) const HOST_UNREGISTER: Entry = Entry {
@@ -53,15 +47,12 @@ pub(crate) const HOST_UNREGISTER: Entry = Entry {
     form: "hostunregister",
     about: "cuMemHostUnregister; registered again before the next, untimed",
     bytes: BYTES,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
     open: |machine, _, wanted| {
         let call = registers(machine, wanted)?;
         let about = format!("{} ({} bytes)", HOST_UNREGISTER.about, call.bytes);
-        Ok(Box::new(Giving { call, about }))
+        Ok(Box::new(Measured::giving(call, about)))
     },
+    ..PLAIN
 };
 
 fn size(wanted: &Wanted) -> Result<usize, Error> {
@@ -93,7 +84,7 @@ fn open_host_allocs<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> O
         // Twice as much: the kernel need not return exactly the same pages.
         drop(written(2 * bytes)?);
     }
-    Ok(Box::new(Taking(HostAllocs { context, bytes })))
+    Ok(Box::new(Measured::taking(HostAllocs { context, bytes })))
 }
 
 /// Memory of which every page has been written, as words.
@@ -125,7 +116,7 @@ impl<'m> Take for HostAllocs<'m> {
 }
 
 fn open_registers<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
-    Ok(Box::new(Taking(registers(machine, wanted)?)))
+    Ok(Box::new(Measured::taking(registers(machine, wanted)?)))
 }
 
 fn registers<'m>(machine: &'m Machine, wanted: &Wanted) -> Result<Registers<'m>, Error> {

@@ -47,77 +47,25 @@ trait Take {
     }
 }
 
-struct Taking<T>(T);
-
-impl<T: Take> Opened for Taking<T> {
-    fn about(&self) -> String {
-        self.0.about()
-    }
-
-    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
-        self.0.ready()?;
-        let held = self.0.take()?;
-        self.0.check(&held)
-    }
-
-    fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        self.0.ready()?;
-        Ok(Box::new(Taken { call: &mut self.0, held: None }))
-    }
-}
-
-struct Taken<'s, T: Take> {
-    call: &'s mut T,
-    held: Option<T::Held>,
-}
-
-impl<T: Take> Subject for Taken<'_, T> {
-    fn renew(&mut self) -> Result<(), Error> {
-        self.rest()?;
-        self.call.ready()
-    }
-
-    #[inline]
-    fn fire(&mut self) -> Result<(), Error> {
-        if self.held.is_some() {
-            // It was not renewed: its time is not meaningful, but there is no leak either.
-            self.renew()?;
-        }
-        self.held = Some(self.call.take()?);
-        Ok(())
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.held.is_some())
-    }
-
-    #[inline]
-    fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        if self.held.is_some() { Ok(()) } else { Err(Error::Idle) }
-    }
-
-    fn checks(&self) -> Checks {
-        T::CHECKS
-    }
-
-    fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        // What was given back cannot be compared any more.
-        self.held.as_ref().map_or(Ok(None), |held| self.call.check(held))
-    }
-
-    fn rest(&mut self) -> Result<(), Error> {
-        self.held.take().map_or(Ok(()), |held| self.call.give(held))
-    }
-}
-
-/// The same call, but giving back is measured.
-struct Giving<T> {
+/// The call as a subject.
+struct Measured<T> {
     call: T,
     about: String,
+    /// Giving back is measured, not the call.
+    gives: bool,
 }
 
-impl<T: Take> Opened for Giving<T> {
+impl<T: Take> Measured<T> {
+    fn taking(call: T) -> Measured<T> {
+        Measured { about: call.about(), call, gives: false }
+    }
+
+    fn giving(call: T, about: String) -> Measured<T> {
+        Measured { call, about, gives: true }
+    }
+}
+
+impl<T: Take> Opened for Measured<T> {
     fn about(&self) -> String {
         self.about.clone()
     }
@@ -131,19 +79,25 @@ impl<T: Take> Opened for Giving<T> {
     }
 
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(Given { call: &mut self.call, held: None, given: false }))
+        self.call.ready()?;
+        Ok(Box::new(Turn { call: &mut self.call, gives: self.gives, held: None, done: false }))
     }
 }
 
-struct Given<'s, T: Take> {
+struct Turn<'s, T: Take> {
     call: &'s mut T,
+    gives: bool,
     held: Option<T::Held>,
-    given: bool,
+    done: bool,
 }
 
-impl<T: Take> Subject for Given<'_, T> {
+impl<T: Take> Subject for Turn<'_, T> {
     fn renew(&mut self) -> Result<(), Error> {
-        self.given = false;
+        self.done = false;
+        if !self.gives {
+            self.rest()?;
+            return self.call.ready();
+        }
         if self.held.is_none() {
             self.call.ready()?;
             self.held = Some(self.call.take()?);
@@ -153,23 +107,35 @@ impl<T: Take> Subject for Given<'_, T> {
 
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
-        if self.held.is_none() {
-            // It was not renewed: its time is not meaningful.
+        if self.gives != self.held.is_some() {
+            // It was not renewed: its time is not meaningful, but there is no leak either.
             self.renew()?;
         }
-        self.held.take().map_or(Ok(()), |held| self.call.give(held))?;
-        self.given = true;
+        match self.held.take() {
+            Some(held) => self.call.give(held)?,
+            None => self.held = Some(self.call.take()?),
+        }
+        self.done = true;
         Ok(())
     }
 
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
-        Ok(self.given)
+        Ok(self.done)
     }
 
     #[inline]
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
-        if self.given { Ok(()) } else { Err(Error::Idle) }
+        if self.done { Ok(()) } else { Err(Error::Idle) }
+    }
+
+    fn checks(&self) -> Checks {
+        if self.gives { Checks::Nothing } else { T::CHECKS }
+    }
+
+    fn check(&mut self) -> Result<Option<Wrong>, Error> {
+        // What was given back cannot be compared any more.
+        self.held.as_ref().map_or(Ok(None), |held| self.call.check(held))
     }
 
     fn rest(&mut self) -> Result<(), Error> {

@@ -1,11 +1,11 @@
-//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`copy::device::Device::pin`]), and the end of the pin.
+//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`crate::device::Device::pin`]), and the end of the pin.
 
-use super::{Giving, Take, Taking};
-use crate::entry::{Call, Entry};
+use super::{Measured, Take};
+use crate::device::{Device, Handle};
+use crate::entry::{Call, Entry, PLAIN};
+use crate::spec::{End, Host, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Wanted, Wrong};
-use copy::device::{Device, Handle};
-use copy::spec::{End, Host, Memory};
-use copy::{Buffer, Difference};
 use std::time::Duration;
 
 /// Where no size is given.
@@ -21,11 +21,9 @@ pub(crate) const PIN: Entry = Entry {
     form: "pin(host)",
     about: "a device's pin of GPU memory, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
     bytes: BYTES,
-    number: None,
     words: &[HOST],
-    one_word: false,
-    values: &[],
-    open: |machine, call, wanted| Ok(Box::new(Taking(Pins::new(machine, call, wanted)?))),
+    open: |machine, call, wanted| Ok(Box::new(Measured::taking(Pins::new(machine, call, wanted)?))),
+    ..PLAIN
 };
 
 pub(crate) const UNPIN: Entry = Entry {
@@ -33,14 +31,13 @@ pub(crate) const UNPIN: Entry = Entry {
     form: "unpin(host)",
     about: "the end of a device's pin of GPU memory; host: of pinned host memory; pinned again before the next, untimed",
     bytes: BYTES,
-    number: None,
     words: &[HOST],
-    one_word: false,
-    values: &[],
     open: |machine, call, wanted| {
         let call = Pins::new(machine, call, wanted)?;
-        Ok(Box::new(Giving { about: format!("unpins {}", call.of), call }))
+        let about = format!("unpins {}", call.of);
+        Ok(Box::new(Measured::giving(call, about)))
     },
+    ..PLAIN
 };
 
 struct Pins<'m> {
@@ -56,7 +53,7 @@ struct Pins<'m> {
 impl<'m> Pins<'m> {
     fn new(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Result<Pins<'m>, Error> {
         let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-        let mut device = copy::device::open(machine)?;
+        let mut device = crate::device::open(machine)?;
         let to_host = call.has(HOST);
         let memory = if to_host { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
         let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, MOVED)?;

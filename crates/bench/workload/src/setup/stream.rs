@@ -1,20 +1,16 @@
 //! A stream.
 
-use super::{Take, Taking};
+use super::{Measured, Take};
 use crate::Error;
-use crate::entry::Entry;
+use crate::entry::{Entry, PLAIN};
 use cuda::{Context, Stream};
 
 pub(crate) const STREAM: Entry = Entry {
     name: "stream",
     form: "stream",
     about: "cuStreamCreate; destroyed before the next, untimed",
-    bytes: 0,
-    number: None,
-    words: &[],
-    one_word: false,
-    values: &[],
-    open: |machine, _, _| Ok(Box::new(Taking(Streams { context: machine.context()? }))),
+    open: |machine, _, _| Ok(Box::new(Measured::taking(Streams { context: machine.context()? }))),
+    ..PLAIN
 };
 
 struct Streams<'m> {

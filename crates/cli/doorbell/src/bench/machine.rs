@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::record::Gpu;
-use copy::{Machine, Where};
 use std::os::fd::AsRawFd;
 use terminal::number;
 use terminal::table::{self, Style, to_stdout};
+use workload::{Machine, Where};
 
 pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
@@ -87,9 +87,9 @@ const VIDEO: &str = "DOORBELL_SOFTGPU_VIDEO";
 
 /// The names for experiments: the routes, with what this machine lacks for them, and the calls. `lacks`: why it has no GPU.
 pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Result<()> {
-    let (routes, calls) = (copy::names(machine), workload::calls());
+    let (routes, calls) = (workload::routes::names(machine), workload::calls());
     if json {
-        let route = |l: &copy::Listed| {
+        let route = |l: &workload::routes::Listed| {
             let unavailable = l.unavailable.as_ref().map(|u| &u.reason);
             serde_json::json!({ "name": l.name, "about": l.about, "unavailable": unavailable })
         };

@@ -11,11 +11,11 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
-use copy::Machine;
 use outcome::Side;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use workload::Machine;
 
 /// Read files into GPU memory and write them from there
 #[derive(Debug, clap::Args)]

@@ -5,11 +5,11 @@ use super::shape::{Shape, Via};
 use crate::help::Page;
 use crate::record::Gpu;
 use crate::units;
-use copy::Machine;
 use files::Target;
 use files::cufile::{self, CuFile};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use workload::Machine;
 
 /// Write random bytes of GPU memory to a file
 #[derive(Debug, clap::Args)]

@@ -3,13 +3,13 @@
 
 use super::failed;
 use super::way::{Way, of_gpu};
-use copy::spec::{self, End};
-use copy::{Buffer, Machine};
 use drivers::nvme::{Controller, Error, Target};
 use gpu::{Channel, ChannelOptions, Copies, Engine, Region};
 use pcie::Memory;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use workload::spec::{self, End};
+use workload::{Buffer, Machine};
 
 /// Time limit of a copy, which takes microseconds.
 const LATE: Duration = Duration::from_secs(20);

@@ -1,12 +1,10 @@
 //! The functions of libcuda.
 
-use super::kernels::answer;
 use super::memory::{Block, SOURCE};
 use super::{
-    ANSWER_LAUNCHES, ANSWER_LIMIT, ANSWER_RUNS, CACHED, CALLS, COUNT, CURRENT, DEVICES, EAGER, Fake, INVALID_CONTEXT,
-    INVALID_HANDLE, INVALID_VALUE, Inside, KERNELS, Kind, LOADS, NO_WRITES, NOT_FOUND, NOT_READY, NOT_SUPPORTED, OLD,
-    Op, PEER_COPIES, PEERS, PEERS_ENABLED, PRIMARY, SUCCESS, Status, WRITE_COMBINED, Work, copy_now, free, kernels,
-    with,
+    CACHED, CALLS, COUNT, CURRENT, DEVICES, EAGER, Fake, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, Inside,
+    KERNELS, Kind, LOADS, NO_WRITES, NOT_FOUND, NOT_READY, NOT_SUPPORTED, OLD, Op, PEER_COPIES, PEERS, PEERS_ENABLED,
+    PRIMARY, SUCCESS, Status, WRITE_COMBINED, Work, copy_now, free, kernels, with,
 };
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -371,46 +369,17 @@ driver! {
         let given: Vec<u64> = given.collect();
         match (kind, given.as_slice()) {
             (&kernels::RESIDENT, &[mailbox, host, seen, limit]) if (gx, bx) == (1, 512) => {
-                let kernel = kernels::resident([1, 1], [mailbox, host, limit], seen as u32);
+                let kernel = kernels::resident([mailbox, host, limit], seen as u32);
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
-            (0x101, [flag, ..]) => with(|fake| fake.enqueue(stream, Op::Gate { flag: *flag })),
-            (0x102..=0x105, &[flag, to, ended, seen, limit, data]) => {
-                let limit = match ANSWER_LIMIT.load(Ordering::SeqCst) {
-                    0 => limit,
-                    sooner => sooner,
-                };
-                ANSWER_LAUNCHES.fetch_add(1, Ordering::SeqCst);
-                ANSWER_RUNS.fetch_add(1, Ordering::SeqCst);
-                let kind = kind - 0x102;
-                let kernel = std::thread::spawn(move || answer(kind, [flag, to, ended, data], seen as u32, limit));
+            (&(kernels::LONG | kernels::SHORT), &[mailbox, host, seen, limit]) if (gx, bx) == (1, 1) => {
+                let kernel = kernels::answer(*kind == kernels::LONG, [mailbox, host, limit], seen as u32);
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
             _ => with(|fake| {
                 fake.submit(stream, Work::Kernel { function: *kind, threads: gx * bx, arguments: given })
             }),
         }
-    }
-    cuLaunchKernelEx(
-        config: *const kernels::Config, function: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
-    ) {
-        // SAFETY: the caller's configuration with its attributes, and a pointer for each argument of the kernel.
-        let (config, size, given) = unsafe { (&*config, kernels::cluster(config), kernels::given(arguments)) };
-        let Some(size) = size.filter(|size| config.grid[0].is_multiple_of(*size)) else { return INVALID_VALUE };
-        if function as u64 != kernels::RESIDENT_CLUSTERS || config.block != [512, 1, 1] { return INVALID_HANDLE; }
-        if u64::from(size) > kernels::LARGEST_CLUSTER.load(Ordering::SeqCst) { return INVALID_VALUE; }
-        let [mailbox, host, seen, limit] = given;
-        let kernel = kernels::resident([config.grid[0] / size, size], [mailbox, host, limit], seen as u32);
-        with(|fake| fake.enqueue(config.stream, Op::Answer(kernel)))
-    }
-    cuFuncSetAttribute(_function: *mut c_void, attribute: c_int, _value: c_int) {
-        if attribute == 8 || attribute == 14 { SUCCESS } else { INVALID_VALUE }
-    }
-    cuOccupancyMaxPotentialClusterSize(size: *mut c_int, _function: *mut c_void, _config: *const kernels::Config) {
-        give(size, kernels::LARGEST_CLUSTER.load(Ordering::SeqCst) as c_int)
-    }
-    cuOccupancyMaxActiveClusters(clusters: *mut c_int, _function: *mut c_void, _config: *const kernels::Config) {
-        give(clusters, kernels::CLUSTERS_AT_ONCE.load(Ordering::SeqCst) as c_int)
     }
     cuGraphInstantiateWithFlags(exec: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
         with(|fake| {

@@ -33,7 +33,6 @@ const NOT_SUPPORTED: Status = 801;
 
 pub const COPY_NS: u64 = 1_000;
 const PRIMARY: usize = 0x10;
-const GATE_NS: u64 = 1_000_000;
 
 /// Work that may be captured into a graph.
 #[derive(Clone, Debug)]
@@ -45,9 +44,6 @@ enum Work {
 
 enum Op {
     Work(Work),
-    Gate {
-        flag: u64,
-    },
     /// A kernel that runs already; the stream waits for it.
     Answer(std::thread::JoinHandle<()>),
     Record {
@@ -76,14 +72,12 @@ struct Fake {
 static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
 /// Counts down to the copy whose last byte gets a wrong bit (0: none).
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
-/// Not 0: the gate opens by itself.
-pub static GATE_EXPIRES: AtomicU64 = AtomicU64::new(0);
 /// Launches of the kernel that answers, and those that run now.
 pub static ANSWER_LAUNCHES: AtomicU64 = AtomicU64::new(0);
 pub static ANSWER_RUNS: AtomicU64 = AtomicU64::new(0);
 /// Not 0: the kernel that answers ends by itself after this many nanoseconds, instead of at its limit.
 pub static ANSWER_LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Lines with a wrong sum that the kernel for long messages read.
+/// Lines with a wrong sum that the kernel for messages read.
 pub static ANSWER_TORN: AtomicU64 = AtomicU64::new(0);
 /// If not 0, the kernel that answers sees no message.
 pub static ANSWER_DEAF: AtomicU64 = AtomicU64::new(0);
@@ -246,16 +240,6 @@ impl Fake {
                 self.clock += if let Work::Copy { .. } = work { COPY_NS } else { 0 };
                 do_now(&work);
             }
-            Op::Gate { flag } => {
-                // SAFETY: two words of the caller's pinned memory, which outlives the kernel.
-                let [flag, seen] = unsafe { [0, 4].map(|at| AtomicU32::from_ptr((flag + at) as *mut u32)) };
-                let open = flag.load(Ordering::Acquire) != 0 && GATE_EXPIRES.load(Ordering::SeqCst) == 0;
-                self.clock += GATE_NS;
-                // SAFETY: as above, two words after them.
-                unsafe { AtomicU64::from_ptr((seen.as_ptr() as u64 + 4) as *mut u64) }
-                    .store(self.clock, Ordering::Release);
-                seen.store(if open { 1 } else { 2 }, Ordering::Release);
-            }
             Op::Answer(kernel) if !kernel.is_finished() => {
                 self.streams.entry(stream).or_default().push_front(Op::Answer(kernel));
             }
@@ -274,17 +258,12 @@ fn strikes(countdown: &AtomicU64) -> bool {
 }
 
 /// The kernels by name, and the widths of their arguments.
-const KERNELS: [(&str, u64, &[usize]); 15] = [
-    ("answer_long", 0x105, &[8, 8, 8, 4, 8, 8]),
+const KERNELS: [(&str, u64, &[usize]); 10] = [
     ("copy_sm", COPY_SM, &[8, 8, 8, 8, 8, 4]),
-    ("copy_elements", COPY_ELEMENTS, &[8, 8, 8, 8, 8, 4]),
     ("resident", kernels::RESIDENT, &[8, 8, 4, 8]),
-    ("resident_clusters", kernels::RESIDENT_CLUSTERS, &[8, 8, 4, 8]),
+    ("message_long", kernels::LONG, &[8, 8, 4, 8]),
+    ("message_short", kernels::SHORT, &[8, 8, 4, 8]),
     ("consume", CONSUME, &[8, 8, 8, 8, 8, 8, 4]),
-    ("gate", 0x101, &[8, 8]),
-    ("answer", 0x102, &[8, 8, 8, 4, 8, 8]),
-    ("answer_line", 0x103, &[8, 8, 8, 4, 8, 8]),
-    ("answer_mail", 0x104, &[8, 8, 8, 4, 8, 8]),
     ("count", COUNT, &[8]),
     ("count_and_tell", COUNT_AND_TELL, &[8, 8]),
     ("step", STEP, &[8, 4, 4]),
@@ -298,7 +277,6 @@ const STREAM_MEMORY: u64 = 0x113;
 const COPY: u64 = 0x114;
 const CONSUME: u64 = 0x124;
 const COPY_SM: u64 = 0x120;
-const COPY_ELEMENTS: u64 = 0x121;
 
 fn do_now(work: &Work) {
     match work {
@@ -340,8 +318,8 @@ fn do_now(work: &Work) {
                 }
             }
             (COPY, &[to, from, bytes]) => copy_now(to, from, bytes as u32 as usize),
-            (COPY_SM | COPY_ELEMENTS, &[to, from, bytes, told, count, number]) => {
-                kernels::launched(*function == COPY_ELEMENTS, *threads, [to, from, bytes]);
+            (COPY_SM, &[to, from, bytes, told, count, number]) => {
+                kernels::launched(*threads, [to, from, bytes]);
                 kernels::end([told, count], number as u32);
             }
             (CONSUME, &[frame, pages, expected, ns, told, wrong, number]) => {

@@ -90,10 +90,6 @@ impl Look {
     pub fn pen(self) -> Pen {
         Pen { colour: self.colour(), width: 2.0, dash: DASHES[self.number % DASHES.len()] }
     }
-
-    pub fn thin(self) -> Pen {
-        Pen { width: 1.0, ..self.pen() }
-    }
 }
 
 /// A line and a marker as they look in a picture, for a legend in text.
