@@ -1,7 +1,7 @@
 //! A program for host buffers: frames of a device are read and uploaded, one after the other, and the GPU's bytes are compared. By which way
 //! they go, two lines of settings say: see `docs/guides/fpga-to-gpu.md`.
 //!
-//! `cargo run -p device-copy --example fpga -- edu` runs it with a card that QEMU emulates and the software GPU, `-- xdma@0000:04:00.0` with an FPGA.
+//! `cargo run -p workload --example fpga -- edu` runs it with a card that QEMU emulates and the software GPU, `-- xdma@0000:04:00.0` with an FPGA.
 
 use workload::device::transfers::{Settings, Transfers};
 use workload::{Buffer, Error, Machine};
@@ -38,12 +38,13 @@ pub fn machine(card: &str) -> Result<Machine, Box<dyn std::error::Error>> {
     use std::os::fd::AsFd;
     match card.split_once('@') {
         None if card == "edu" => {
-            let emulated = device_copy::Emulated::start("q35", device_copy::emulated::Sizes::default())?;
+            let emulated =
+                workload::device_copy::Emulated::start("q35", workload::device_copy::emulated::Sizes::default())?;
             let gpu = SoftDriver::with_video(Mode::Strict, emulated.video.as_fd(), emulated.bus)?;
             Ok(Machine::of_driver(std::sync::Arc::new(gpu), false)?.with_card(emulated.card))
         }
         Some(("xdma", address)) => {
-            Ok(Machine::open(workload::Where::Real)?.with_card(device_copy::xdma::open(address)?))
+            Ok(Machine::open(workload::Where::Real)?.with_card(workload::device_copy::xdma::open(address)?))
         }
         _ => Err("which card? edu, or xdma@0000:04:00.0".into()),
     }

@@ -3,6 +3,7 @@
 //! Every transfer is one sample, and samples are kept before anything is averaged. Compared subjects take turns in the same run. The engine does
 //! not distinguish routes and calls: each is a [`workload::Subject`].
 
+pub mod calibration;
 pub mod clock;
 pub mod counters;
 mod kernel_log;

@@ -6,9 +6,9 @@
 
 use crate::clock::Clock;
 use crate::process::Elsewhere;
+use environment::placement::cpus::confine;
+use environment::placement::renice;
 use experiment::{Class, Gpu, LoadSpec, MustReach, Process, What};
-use placement::cpus::confine;
-use placement::renice;
 use run_folder::Loaded;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};

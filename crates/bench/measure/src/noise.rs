@@ -3,7 +3,7 @@
 //! As in osnoise: how long a thread that never sleeps is off its CPU, measured as the time between two readings of the clock.
 
 use crate::clock::Clock;
-use placement::rest_if_due;
+use environment::placement::rest_if_due;
 use run_folder::Noise;
 use std::time::Duration;
 
@@ -70,12 +70,12 @@ pub fn noise(clock: &Clock, duration: Duration) -> Noise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use placement::{Placement, Wish};
+    use environment::placement::{Placement, Wish};
 
     #[test]
     fn a_thread_of_higher_priority_is_seen_as_gaps() {
         // A busy thread on the same CPU takes its share of it: the probe must see whole time slices missing.
-        let cpu = placement::affinity().unwrap()[0];
+        let cpu = environment::placement::affinity().unwrap()[0];
         let clock = Clock::new();
         let stop = std::sync::atomic::AtomicBool::new(false);
         let gaps = std::thread::scope(|s| {

@@ -1,7 +1,7 @@
 //! The placement of the measuring thread: its CPU and its class, and the CPUs left for everything else.
 
+use environment::placement::{Placement, Wish, renice};
 use experiment::{Class, Cpus, Stage};
-use placement::{Placement, Wish, renice};
 
 /// The CPUs of this process, and the measuring thread's among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Seat {
             Class::Other | Class::Nice(_) => Placement::take(Wish { cpu, fifo: None }),
         };
         if cpus.len() > 1
-            && let Err(e) = placement::cpus::confine(0, cpus)
+            && let Err(e) = environment::placement::cpus::confine(0, cpus)
         {
             notes.push(format!("CPUs {cpus:?} were refused: {e}"));
         }

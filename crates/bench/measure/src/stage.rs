@@ -205,7 +205,7 @@ pub fn check(stage: &Stage) -> Result<(), String> {
 
 /// The CPUs of the measuring thread, and of each load.
 fn seated(stage: &Stage) -> Result<(Seats, Vec<Vec<usize>>), String> {
-    let seats = Seats::of(stage, placement::affinity().map_err(|e| e.to_string())?)?;
+    let seats = Seats::of(stage, environment::placement::affinity().map_err(|e| e.to_string())?)?;
     let loads = stage.loads.iter().map(|load| seats.resolve(&load.cpus)).collect::<Result<_, _>>()?;
     Ok((seats, loads))
 }
@@ -436,7 +436,7 @@ impl Session<'_> {
         let cpus = self.seats.resolve(&run.cpus).unwrap_or_default();
         if self.seats.is_alone() {
             // libcuda may have started threads. A load with its own CPUs stays there: it may share the CPU on purpose.
-            match placement::cpus::clear(&self.seats.others(), &running.placed()) {
+            match environment::placement::cpus::clear(&self.seats.others(), &running.placed()) {
                 Ok((_, 0)) => {}
                 Ok((_, stayed)) => {
                     part.notes.push(format!("{stayed} other threads of this process stayed on the measuring CPU"));

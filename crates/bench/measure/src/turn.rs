@@ -8,8 +8,8 @@
 use crate::clock::Clock;
 use crate::counters::{Counters, Spent};
 use crate::moment::{Beside, Moment, Slowest};
+use environment::placement::{rest_if_due, rest_is_due};
 use experiment::{Arrival, Observe};
-use placement::{rest_if_due, rest_is_due};
 use run_folder::part::{CellTurn, EndedBy, Metered};
 use run_folder::{Compared, Tally};
 use statistics::WORST;

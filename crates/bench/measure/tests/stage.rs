@@ -227,7 +227,7 @@ fn rates_of_loads_alone_and_together_are_separate() {
         name: name.into(),
         what: What::Call("hog".into()),
         bytes: 0,
-        ..load(name, 1, Cpus::These(vec![placement::affinity().unwrap()[0]]))
+        ..load(name, 1, Cpus::These(vec![environment::placement::affinity().unwrap()[0]]))
     };
     let loads = vec![
         LoadSpec { must_reach: Some(MustReach::Percent(90.0)), ..hog("one") },
@@ -353,7 +353,7 @@ fn the_first_sample_above_a_bound_ends_its_lap() {
 
 #[test]
 fn a_subject_may_have_a_seat_of_its_own_and_the_thread_is_afterwards_what_it_was() {
-    let before = (placement::affinity().unwrap(), placement::scheduler().unwrap());
+    let before = (environment::placement::affinity().unwrap(), environment::placement::scheduler().unwrap());
     let mut cells = vec![cell("host->ce0->gpu0", 8), cell("host->inline->gpu0", 8)];
     cells[0].subject.class = Some(Class::Nice(3));
     cells[0].subject.cpus = Some(Cpus::These(vec![before.0[0]]));
@@ -362,7 +362,7 @@ fn a_subject_may_have_a_seat_of_its_own_and_the_thread_is_afterwards_what_it_was
     assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [40, 40]);
     // The stage's placement, not that of the one subject.
     assert_eq!(part.cpu, before.0.last().copied());
-    assert_eq!((placement::affinity().unwrap(), placement::scheduler().unwrap()), before);
+    assert_eq!((environment::placement::affinity().unwrap(), environment::placement::scheduler().unwrap()), before);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Launches: one kernel a doorbell, with the words that CUDA itself launches with. Recorded with `--gpu-times`, each is stamped.
 
+use cuda_graph::words::{COMPUTE, Graph, Kernel, Places, Step};
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory};
-use graph_words::{COMPUTE, Graph, Kernel, Places, Step};
 use pushbuf::encode::Words;
 use pushbuf::qmd::PcasAction;
 use std::ffi::CStr;

@@ -1,16 +1,16 @@
-//! Many I/Os in progress at once (crate `saturate`): how full one CPU thread, or several, get the GPU's link. One sample is a burst: the cell's bytes
+//! Many I/Os in progress at once ([`crate::saturate`]): how full one CPU thread, or several, get the GPU's link. One sample is a burst: the cell's bytes
 //! in I/Os of one size, each submitted and reaped separately, from the first submission until all are complete.
 
 use crate::entry::{Call, Entry, Result as Open, Value};
+use crate::saturate::Burst;
+use crate::saturate::source::{Shape, Source, Target};
+use crate::saturate::sources::engine::Engines;
+use crate::saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
+use crate::saturate::way::Way;
 use crate::spec::{End, Memory};
 use crate::{Buffer, Difference};
 use crate::{Checks, Did, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
 use gpu::{CopyFlush, CopyMode, Place};
-use saturate::Burst;
-use saturate::source::{Shape, Source, Target};
-use saturate::sources::engine::Engines;
-use saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
-use saturate::way::Way;
 use std::time::Duration;
 
 const TO_HOST: &str = "to-host";
@@ -156,19 +156,19 @@ fn drives<'m>(machine: &'m Machine, list: &str, without_iommu: bool, shape: &Sha
 struct Seen<'m>(Buffer<'m>);
 
 impl Behind for Seen<'_> {
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), saturate::Error> {
-        self.0.write(at as i64, bytes).map_err(|e| saturate::Error::Device(e.to_string()))
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), crate::saturate::Error> {
+        self.0.write(at as i64, bytes).map_err(|e| crate::saturate::Error::Device(e.to_string()))
     }
 
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), saturate::Error> {
-        self.0.read(at as i64, into).map_err(|e| saturate::Error::Device(e.to_string()))
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), crate::saturate::Error> {
+        self.0.read(at as i64, into).map_err(|e| crate::saturate::Error::Device(e.to_string()))
     }
 }
 
-fn error(error: saturate::Error) -> Error {
+fn error(error: crate::saturate::Error) -> Error {
     match error {
-        saturate::Error::Unavailable(why) => Unavailable::new(why).into(),
-        saturate::Error::Gpu(error) => error.into(),
+        crate::saturate::Error::Unavailable(why) => Unavailable::new(why).into(),
+        crate::saturate::Error::Gpu(error) => error.into(),
         other => Error::card(other),
     }
 }

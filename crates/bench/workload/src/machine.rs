@@ -8,10 +8,10 @@ use gpu::{AddressSpace, CopyEngine};
 use machine::{Unavailable, Where};
 use rm::abi::control::ce_caps;
 use rm::driver::Driver;
-use route_choice::Profile;
 use std::cmp::Reverse;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
+use submit::route_choice::Profile;
 
 /// Finds the profile of this machine.
 type FindProfile = Box<dyn Fn() -> Result<Arc<Profile>, Unavailable> + Send + Sync>;

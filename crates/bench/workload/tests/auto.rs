@@ -1,10 +1,10 @@
 //! Route `auto`: for each size the executor that the profile names, on the software GPU.
 
 use doorbell_softgpu::{Mode, SoftDriver};
-use route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use submit::route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
 use workload::routes::{names, open};
 use workload::{Error, Machine, Unavailable, verify};
 

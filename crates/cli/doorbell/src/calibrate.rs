@@ -6,15 +6,15 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::{result, signals, units};
-use calibration::search::Doing;
-use calibration::{Beside, Calibration, Done, Ended, Left, Sweep};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use measure::calibration::search::Doing;
+use measure::calibration::{Beside, Calibration, Done, Ended, Left, Sweep};
 use output::WholeFile;
-use route_choice::{Ask, Key, Metric, Plan, Profile, Refused};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use submit::route_choice::{Ask, Key, Metric, Plan, Profile, Refused};
 use terminal::number;
 use terminal::table::{self, Style, to_stdout};
 use workload::spec::Host;
@@ -126,7 +126,7 @@ impl Args {
         let stop = || heard.load(Ordering::Relaxed) > 0;
         let mut file = self.file()?;
         let progress = Progress::new();
-        let ended = calibration::run(&machine, &asked, &stop, &mut |p| progress.show(&line(p)));
+        let ended = measure::calibration::run(&machine, &asked, &stop, &mut |p| progress.show(&line(p)));
         progress.clear();
         match ended {
             Ended::Stopped => {
@@ -227,14 +227,14 @@ impl Args {
         let sizes = settings::sizes::parse(sizes).map_err(|e| Failure::new(format!("--explain: {e}"), hint))?;
         let profile = self.profile_to_explain()?;
         let plans: Vec<&Plan> = profile.plans.iter().filter(|plan| plan.key.metric == self.metric).collect();
-        let reasons = |plan: &Plan| -> Vec<(u64, route_choice::Choice)> {
+        let reasons = |plan: &Plan| -> Vec<(u64, submit::route_choice::Choice)> {
             let Key { direction, memory, places, batch, metric, load } = &plan.key;
             let (direction, places, batch, metric) = (*direction, *places, *batch, *metric);
             let ask = |bytes| Ask { direction, memory, places, bytes, batch, metric, load };
             sizes.iter().filter_map(|bytes| Some((*bytes, profile.choose(&ask(*bytes)).ok()?))).collect()
         };
         if self.json {
-            let one = |key: &Key, (bytes, choice): (u64, route_choice::Choice)| serde_json::json!({ "for": key, "bytes": bytes, "route": choice.route, "why": choice.why });
+            let one = |key: &Key, (bytes, choice): (u64, submit::route_choice::Choice)| serde_json::json!({ "for": key, "bytes": bytes, "route": choice.route, "why": choice.why });
             let all: Vec<_> =
                 plans.iter().flat_map(|plan| reasons(plan).into_iter().map(|reason| one(&plan.key, reason))).collect();
             let text = serde_json::to_string_pretty(&all)?;
@@ -256,7 +256,7 @@ impl Args {
 
     /// This machine's own profile is refused if it is stale. A profile that is named may belong to any machine.
     fn profile_to_explain(&self) -> anyhow::Result<Profile> {
-        let facts = route_choice::Facts::of_this_machine(self.gpu == Gpu::Soft, None);
+        let facts = submit::route_choice::Facts::of_this_machine(self.gpu == Gpu::Soft, None);
         let load = |path: &Path| Profile::load_for(path, &facts);
         let Some(path) = &self.profile else {
             let path = own_path(self.gpu).ok_or_else(|| Failure::new("no place for the profile is known", NO_PLACE))?;
@@ -275,7 +275,7 @@ impl Args {
 
 /// Where route `auto` looks for the profile.
 pub fn own_path(gpu: Gpu) -> Option<PathBuf> {
-    route_choice::default_path(gpu == Gpu::Soft, |name| std::env::var_os(name))
+    submit::route_choice::default_path(gpu == Gpu::Soft, |name| std::env::var_os(name))
 }
 
 fn check_load(what: &str) -> Result<(), Failure> {
@@ -287,7 +287,7 @@ fn check_load(what: &str) -> Result<(), Failure> {
     workload::check(&workload::What::Call(what.into())).map_err(|e| wrong(&e))
 }
 
-fn line(p: &calibration::Progress<'_>) -> String {
+fn line(p: &measure::calibration::Progress<'_>) -> String {
     let doing = match p.doing {
         Doing::Kinds => "all routes",
         Doing::Ladder => "sizes",

@@ -135,7 +135,7 @@ impl Args {
         let mut differ = false;
         let mut out = std::io::stdout().lock();
         for path in &self.what {
-            let page = markdown_tables::Page::open(path)
+            let page = html::markdown_tables::Page::open(path)
                 .map_err(|e| Failure::new(format!("{}: {e}", path.display()), "give Markdown pages"))?;
             let shown = path.display();
             if self.check {

@@ -153,7 +153,7 @@ fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
 
 /// Writes the profile that route `auto` follows: one route up to so many bytes, and the next route above that.
 fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
-    use route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
+    use submit::route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
     let mut from = 1;
     let range = |(to, route): &(Option<u64>, &str)| {
         let range = Range { from, to: *to, route: (*route).into(), by: Metric::P50 };
@@ -164,7 +164,7 @@ fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
     let (memory, load) = ("pinned".into(), Key::IDLE.into());
     let key = Key { direction: Direction::ToGpu, memory, places: Places::Same, batch: 1, metric: Metric::P50, load };
     let plans = vec![Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }];
-    let facts: Facts = route_choice::Facts::of_this_machine(true, None);
+    let facts: Facts = submit::route_choice::Facts::of_this_machine(true, None);
     Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans }.save(path).unwrap();
 }
 
@@ -180,7 +180,7 @@ fn planted_borders_are_seen_to_the_byte() {
     let file = dir.path().join("borders.toml");
     std::fs::write(&file, text).unwrap();
     let out = dir.path().join("out");
-    bench().arg(&file).arg("-o").arg(&out).env(route_choice::VARIABLE, &profile).assert().success();
+    bench().arg(&file).arg("-o").arg(&out).env(submit::route_choice::VARIABLE, &profile).assert().success();
     let run = Folder::open(&out).unwrap().run().unwrap();
     let by = |cell: &run_folder::run::CellOfRun| {
         let executors = &cell.commands.as_ref().unwrap().executors;

@@ -3,14 +3,14 @@
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
-use route_choice::{Key, Profile};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use submit::route_choice::{Key, Profile};
 
 fn calibrate() -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    command.env_remove(route_choice::VARIABLE).arg("calibrate").timeout(Duration::from_secs(60));
+    command.env_remove(submit::route_choice::VARIABLE).arg("calibrate").timeout(Duration::from_secs(60));
     command
 }
 
@@ -38,19 +38,29 @@ fn the_software_gpus_profile_is_written_explained_and_refused_for_a_real_gpu() {
     let explain = |command: &mut Command| {
         command.args(["--explain=8B,4KiB", "--gpu", "soft"]).assert().success().stdout(contains("4 KiB: host->"));
     };
-    explain(calibrate().env(route_choice::VARIABLE, &out));
+    explain(calibrate().env(submit::route_choice::VARIABLE, &out));
     explain(calibrate().arg("--profile").arg(&out));
     let json = calibrate().args(["--explain=8B", "--gpu", "soft", "--json", "--profile"]).arg(&out).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert!(json[0]["route"].is_string() && json[0]["why"].is_string() && json[0]["bytes"] == 8, "{json}");
 
-    calibrate().env(route_choice::VARIABLE, &out).arg("--explain").assert().code(2).stderr(contains("software GPU"));
+    calibrate()
+        .env(submit::route_choice::VARIABLE, &out)
+        .arg("--explain")
+        .assert()
+        .code(2)
+        .stderr(contains("software GPU"));
     let text = std::fs::read_to_string(&out).unwrap();
     let cpu = &profile.facts.cpu;
     std::fs::write(&out, text.replace(cpu.as_str(), "an abacus")).unwrap();
     let changed =
         contains("stale").and(contains("an abacus")).and(contains(cpu.as_str())).and(contains("doorbell calibrate"));
-    calibrate().env(route_choice::VARIABLE, &out).args(["--explain", "--gpu", "soft"]).assert().code(2).stderr(changed);
+    calibrate()
+        .env(submit::route_choice::VARIABLE, &out)
+        .args(["--explain", "--gpu", "soft"])
+        .assert()
+        .code(2)
+        .stderr(changed);
     // A profile that is named may belong to another machine, and then a message says so.
     let named = calibrate().args(["--explain=8B", "--gpu", "soft", "--profile"]).arg(&out).assert().success();
     named.stderr(contains("would not follow it").and(contains("an abacus")));
@@ -84,7 +94,7 @@ fn route_auto_is_measured_by_the_profile_and_unavailable_without_one() {
     std::fs::write(&file, text).unwrap();
     let bench = || {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        command.env(route_choice::VARIABLE, &out).arg("bench").arg(&file).timeout(Duration::from_secs(60));
+        command.env(submit::route_choice::VARIABLE, &out).arg("bench").arg(&file).timeout(Duration::from_secs(60));
         command
     };
     bench().assert().success().stdout(contains("no profile at").and(contains("doorbell calibrate")));

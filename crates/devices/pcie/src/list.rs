@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::function::Identity;
 use crate::sysfs::resource;
 use crate::tree::{Tree, names, text};
-use config_space::{Config, Express, Link};
+use environment::config_space::{Config, Express, Link};
 use std::fs;
 use std::path::Path;
 

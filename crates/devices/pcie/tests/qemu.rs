@@ -1,6 +1,6 @@
 //! QEMU's devices through the trait `Function`: BARs, DMA, reset, hot removal, and the messages when QEMU fails.
 
-use config_space::{Config, Kind};
+use environment::config_space::{Config, Kind};
 use pcie::qemu::{Machine, PROGRAM, Pages};
 use pcie::{Bar, Error, Memory};
 use std::path::Path;

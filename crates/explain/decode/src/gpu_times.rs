@@ -1,11 +1,10 @@
 //! When kernels and copies ran, from the ends and clocks on the tape (`record --gpu-times`).
 //!
-//! Ends are on the tape later than their launches, so they are read on demand (`on_tape`). Crate `kernel-clock` computes the starts of kernels.
+//! Ends are on the tape later than their launches, so they are read on demand (`on_tape`). `tape::kernel_clock` computes the starts of kernels.
 
 mod on_tape;
 
 use crate::recording::Recording;
-use kernel_clock::{Kernels, Moment, Run};
 use on_tape::{Again, OnTape};
 use pushbuf::qmd::end_time::{self, Found};
 use pushbuf::snapshot::Snapshot;
@@ -14,6 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use tape::event::qmds;
+use tape::kernel_clock::{Kernels, Moment, Run};
 use tape::region::STAMPS_BYTES;
 use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, StampsBody, WRITER, number, state};
 
@@ -187,9 +187,9 @@ pub(crate) fn gpu_time(run: Run) -> GpuTime {
         start_ns: run.start,
         earliest_ns: run.earliest,
         start: match run.from {
-            kernel_clock::Start::AfterTheDoorbell => Start::AfterTheDoorbell,
-            kernel_clock::Start::AfterTheOneBefore => Start::AfterTheOneBefore,
-            kernel_clock::Start::Delayed | kernel_clock::Start::Bounded => Start::Bounded,
+            tape::kernel_clock::Start::AfterTheDoorbell => Start::AfterTheDoorbell,
+            tape::kernel_clock::Start::AfterTheOneBefore => Start::AfterTheOneBefore,
+            tape::kernel_clock::Start::Delayed | tape::kernel_clock::Start::Bounded => Start::Bounded,
         },
         queued_ns: run.queued,
         clock_error_ns: run.clock_error,
@@ -254,7 +254,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernel_clock::Clock;
+    use tape::kernel_clock::Clock;
 
     const TSC: u64 = 100_000_000_000_000;
     const BASE: u64 = 1_790_000_000_123_456_789;
@@ -294,7 +294,10 @@ mod tests {
         };
         for gpu in [0, 1] {
             let time = gpu_time(run(gpu, gpu.into()).unwrap());
-            assert_eq!((time.queued_ns, time.duration_ns()), (kernel_clock::IDLE, 20_000 - kernel_clock::IDLE));
+            assert_eq!(
+                (time.queued_ns, time.duration_ns()),
+                (tape::kernel_clock::IDLE, 20_000 - tape::kernel_clock::IDLE)
+            );
             // (Kernels of the other GPU do not delay it.)
             assert_eq!(time.start, Start::AfterTheDoorbell);
         }

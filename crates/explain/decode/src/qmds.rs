@@ -4,12 +4,12 @@
 //! the graph send only the address of its root, often an empty QMD that only starts others. So the last QMD launched at
 //! an address is remembered and reused until the stream writes another one there.
 
-use kernel_clock::Order;
 use pushbuf::ops::{At, How, Launch};
 use pushbuf::qmd::Qmd;
 use pushbuf::snapshot::Snapshot;
 use schema::operations::Shape;
 use std::collections::HashMap;
+use tape::kernel_clock::Order;
 
 fn shape_of(l: &Launch) -> Option<Shape> {
     let q = l.qmd.as_ref()?;

@@ -2,12 +2,12 @@
 
 mod synthetic;
 
+use cuda_graph::words::Graph as ByHand;
 use cuda_graph::{Form, How, Memory, Own, Recipe, Refused, Segment, Target, Wait, Work};
 use decode::Recording;
 use decode::graphs::{Graph, Sent, graphs};
 use decode::kernels::kernels;
 use decode::walk::{Filter, Pattern};
-use graph_words::Graph as ByHand;
 use pushbuf::encode::Words;
 use pushbuf::qmd::{DependentAction, PcasAction};
 use std::path::PathBuf;
@@ -135,8 +135,11 @@ fn of_submissions(submissions: &[&[u32]]) -> Vec<Graph> {
 
 /// What crate cuda-graph learns from a graph alone.
 fn learnt(graph: &ByHand) -> Recipe {
-    let channel =
-        cuda_graph::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
+    let channel = cuda_graph::Channel {
+        class: cuda_graph::words::CHANNEL_CLASS,
+        engines: cuda_graph::words::ENGINES.to_vec(),
+        group: None,
+    };
     let (upload, again) = (graph.upload(), graph.again(1));
     let segment = |words| [Segment { channel: 0, words }];
     cuda_graph::learn(&[channel], &segment(&upload), &[&segment(&again)]).unwrap()
@@ -264,7 +267,7 @@ fn code_of(graph: &ByHand) -> u64 {
 #[test]
 fn kernels_of_a_graph_that_is_refused_are_counted_and_have_the_names_of_their_objects() {
     let one = ByHand::chain(3);
-    let more = graph_words::words(|w| graph_words::fill(w, 0x7f00_3000_0000, 64, [1, 15]).unwrap());
+    let more = cuda_graph::words::words(|w| cuda_graph::words::fill(w, 0x7f00_3000_0000, 64, [1, 15]).unwrap());
     let (all, graphs) =
         launched(&[&one.upload(), &one.again(1), &[one.again(2), more].concat()], [0x7f00_0000_1080, code_of(&one)]);
     assert!(graphs[0].recipe.is_err() && graphs[0].launches == 3, "{graphs:?}");
@@ -406,7 +409,11 @@ fn with_memsets(lengths: &[u32], arguments: impl Fn(u32) -> [u32; 2]) -> Vec<Gra
     let graph = ByHand::macro_memset(0x7f00_2000_0000, 64, arguments(64));
     let streams: Vec<Vec<u32>> = lengths
         .iter()
-        .map(|bytes| graph_words::words(|w| graph_words::fill(w, 0x7f00_3000_0000, *bytes, arguments(*bytes)).unwrap()))
+        .map(|bytes| {
+            cuda_graph::words::words(|w| {
+                cuda_graph::words::fill(w, 0x7f00_3000_0000, *bytes, arguments(*bytes)).unwrap()
+            })
+        })
         .collect();
     let launches = [graph.upload(), graph.again(1), graph.again(2)];
     of_submissions(&streams.iter().chain(&launches).map(Vec::as_slice).collect::<Vec<_>>())
@@ -469,7 +476,7 @@ fn a_launch_on_two_channels_is_one() {
 fn pieces_that_do_not_wait_for_each_other_are_one_launch() {
     let mut graph = ByHand::fork();
     let mut first = true;
-    graph.launch.retain(|step| !matches!(step, graph_words::Step::Wait(..)) || std::mem::take(&mut first));
+    graph.launch.retain(|step| !matches!(step, cuda_graph::words::Step::Wait(..)) || std::mem::take(&mut first));
     let all = on_two_channels(&graph);
     assert_eq!(all.iter().map(|g| (g.uploaded_by, g.launches)).collect::<Vec<_>>(), [(Some(0), 4)], "{all:?}");
     assert_eq!((all[0].upload.unwrap().submissions, all[0].launch.submissions), (3, 3));

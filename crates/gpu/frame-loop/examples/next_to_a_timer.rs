@@ -243,10 +243,10 @@ fn bare(session: &Arc<Session>, chain: &Chain, wanted: Wanted, row: &mut Row) ->
     Ok(())
 }
 
-fn placed(wanted: Wanted) -> placement::Placement {
+fn placed(wanted: Wanted) -> environment::placement::Placement {
     // SAFETY: sets a number of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
-    placement::Placement::take(placement::Wish { cpu: wanted.cpu, fifo: wanted.fifo })
+    environment::placement::Placement::take(environment::placement::Wish { cpu: wanted.cpu, fifo: wanted.fifo })
 }
 
 /// A launch whose input is copied from one of eight slots, and a launch of one of eight chains: CPU time of both, and time until they are done.

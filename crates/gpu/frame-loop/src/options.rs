@@ -80,7 +80,7 @@ pub struct Scheduling {
     pub class: Class,
     /// Only this CPU.
     pub cpu: Option<usize>,
-    /// No other thread of the process runs on that CPU while the loop lives (`placement::alone`).
+    /// No other thread of the process runs on that CPU while the loop lives (`environment::placement::alone`).
     pub alone: bool,
     /// The loop's memory and 64 KiB of the thread's stack stay in memory (mlock).
     pub lock_memory: bool,

@@ -2,8 +2,8 @@
 
 use crate::memory::Memory;
 use crate::options::{Class, Scheduling};
-use placement::alone::Alone;
-use placement::{Placement, Wish};
+use environment::placement::alone::Alone;
+use environment::placement::{Placement, Wish};
 
 const STACK: usize = 64 << 10;
 
@@ -36,7 +36,7 @@ pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Taken, Vec<String>)
         refused.extend(given.notes.iter().filter(|note| note.contains("was refused")).cloned());
     }
     if let Class::Deadline { runtime, deadline, period } = wished.class
-        && let Err(error) = placement::deadline::enter(runtime, deadline, period)
+        && let Err(error) = environment::placement::deadline::enter(runtime, deadline, period)
     {
         refused.push(format!(
             "SCHED_DEADLINE was refused: {error} (needs CAP_SYS_NICE, a thread that may run on all CPUs, and as much of their time)"

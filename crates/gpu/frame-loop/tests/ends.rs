@@ -248,7 +248,7 @@ fn other_threads_leave_the_cpu_of_a_loop_that_is_alone() {
     let with = |scheduling| LoopOptions { scheduling, ..chain.options(Pace::Frames) };
     let nowhere = Scheduling { alone: true, ..Scheduling::default() };
     assert!(matches!(Loop::start(rig.session.clone(), with(nowhere)), Err(Error::Argument(_))));
-    let all = placement::affinity().unwrap();
+    let all = environment::placement::affinity().unwrap();
     let cpu = all.last().copied();
     let running = started(&rig, with(Scheduling { cpu, alone: true, ..Scheduling::default() }));
     if all.len() == 1 {
@@ -257,9 +257,9 @@ fn other_threads_leave_the_cpu_of_a_loop_that_is_alone() {
     }
     assert_eq!(running.refused(), [] as [String; 0]);
     let others = &all[..all.len() - 1];
-    assert_eq!(placement::affinity().unwrap(), others);
+    assert_eq!(environment::placement::affinity().unwrap(), others);
     assert_eq!(
-        std::thread::spawn(|| placement::affinity().unwrap()).join().unwrap(),
+        std::thread::spawn(|| environment::placement::affinity().unwrap()).join().unwrap(),
         others,
         "one that is started later"
     );
@@ -267,7 +267,7 @@ fn other_threads_leave_the_cpu_of_a_loop_that_is_alone() {
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     assert_eq!(allowed.parse().ok(), cpu);
     drop(running);
-    assert_eq!(placement::affinity().unwrap(), all);
+    assert_eq!(environment::placement::affinity().unwrap(), all);
 }
 
 #[test]

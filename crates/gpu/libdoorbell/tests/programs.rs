@@ -236,18 +236,21 @@ fn random_calls_with_faults_end_as_stated() {
 
 /// A profile of this machine's, by which up to 256 bytes go by stores and loads of the CPU; `kernel`: taken under another.
 fn write_profile(path: &Path, kernel: Option<&str>) {
-    use route_choice::{Facts, Key, Metric, Plan, Profile, Range};
+    use submit::route_choice::{Facts, Key, Metric, Plan, Profile, Range};
     let range = |from, to, route: &str| Range { from, to, route: route.into(), by: Metric::P50 };
     let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
     let back = vec![range(1, Some(256), "gpu0->bar1->host"), range(257, None, "gpu0->ce2->host")];
     let plan = |direction, ranges| {
         let (memory, load) = ("pinned".into(), Key::IDLE.into());
-        let places = route_choice::Places::Same;
+        let places = submit::route_choice::Places::Same;
         let key = Key { direction, memory, places, batch: 1, metric: Metric::P50, load };
         Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
     };
-    let plans = vec![plan(route_choice::Direction::ToGpu, ranges), plan(route_choice::Direction::FromGpu, back)];
-    let mut facts: Facts = route_choice::Facts::of_this_machine(true, None);
+    let plans = vec![
+        plan(submit::route_choice::Direction::ToGpu, ranges),
+        plan(submit::route_choice::Direction::FromGpu, back),
+    ];
+    let mut facts: Facts = submit::route_choice::Facts::of_this_machine(true, None);
     facts.kernel = kernel.map_or(facts.kernel, str::to_owned);
     let taken = "2001-01-01T00:00:00Z".into();
     Profile { functional: true, taken, facts, plans }.save(path).unwrap();

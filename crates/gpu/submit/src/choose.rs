@@ -4,7 +4,7 @@
 //! Without a profile, copy engines make all copies. When the session is opened, the sizes of its [`Chooser`] for copies to the GPU and from it
 //! are stored in a table ([`Ways`]). A submission looks its size up there and allocates no memory.
 
-use route_choice::{Ask, Profile};
+use crate::route_choice::{Ask, Profile};
 use std::fmt;
 
 /// Source and destination.
@@ -80,7 +80,7 @@ impl Chooser for Profile {
             return "a calibration measures no copies within one memory".into();
         };
         let ask = Ask::of(direction, bytes);
-        let why = |choice: route_choice::Choice| match executor(&choice.route, direction) {
+        let why = |choice: crate::route_choice::Choice| match executor(&choice.route, direction) {
             Executor::CopyEngine if !is_engine(&choice.route) => format!("{}; a session has no such way", choice.why),
             _ => choice.why,
         };
@@ -93,19 +93,19 @@ fn word(route: &str) -> &str {
     route.split("->").nth(1).and_then(|executor| executor.split('[').next()).unwrap_or_default()
 }
 
-fn executor(route: &str, direction: route_choice::Direction) -> Executor {
+fn executor(route: &str, direction: crate::route_choice::Direction) -> Executor {
     match (word(route), direction) {
-        ("inline", route_choice::Direction::ToGpu) => Executor::Inline,
-        ("bar1", route_choice::Direction::ToGpu) => Executor::Stores,
-        ("bar1", route_choice::Direction::FromGpu) => Executor::Loads,
+        ("inline", crate::route_choice::Direction::ToGpu) => Executor::Inline,
+        ("bar1", crate::route_choice::Direction::ToGpu) => Executor::Stores,
+        ("bar1", crate::route_choice::Direction::FromGpu) => Executor::Loads,
         _ => Executor::CopyEngine,
     }
 }
 
-fn measured(direction: Direction) -> Option<route_choice::Direction> {
+fn measured(direction: Direction) -> Option<crate::route_choice::Direction> {
     match direction {
-        Direction::ToGpu => Some(route_choice::Direction::ToGpu),
-        Direction::FromGpu => Some(route_choice::Direction::FromGpu),
+        Direction::ToGpu => Some(crate::route_choice::Direction::ToGpu),
+        Direction::FromGpu => Some(crate::route_choice::Direction::FromGpu),
         Direction::WithinGpu | Direction::WithinHost => None,
     }
 }
@@ -144,7 +144,7 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use route_choice::{Facts, Key, Metric, Plan, Range};
+    use crate::route_choice::{Facts, Key, Metric, Plan, Range};
 
     #[test]
     fn a_profile_says_what_its_routes_do_and_nothing_else_is_guessed() {
@@ -156,9 +156,9 @@ mod tests {
             range(9000, None, "host->ce2->gpu0"),
         ];
         let key = Key {
-            direction: route_choice::Direction::ToGpu,
+            direction: crate::route_choice::Direction::ToGpu,
             memory: "pinned".into(),
-            places: route_choice::Places::Same,
+            places: crate::route_choice::Places::Same,
             batch: 1,
             metric: Metric::P50,
             load: Key::IDLE.into(),
@@ -190,7 +190,7 @@ mod tests {
         let why = Chooser::why(&profile, Direction::FromGpu, 8);
         assert!(why.contains("nothing for from-gpu"), "{why}");
         let mut profile = profile;
-        profile.plans[0].key.direction = route_choice::Direction::FromGpu;
+        profile.plans[0].key.direction = crate::route_choice::Direction::FromGpu;
         profile.plans[0].ranges = vec![range(1, Some(64), "gpu0->bar1->host"), range(65, None, "gpu0->inline->host")];
         let ways = Ways::of(Some(&profile));
         let chosen = [64, 65].map(|bytes| ways.choose(Direction::FromGpu, bytes));

@@ -30,17 +30,18 @@ impl Follow {
         let other = machine.filter(|_| !soft).and_then(|machine| Some(machine.context().ok()?.device()));
         let pci = other.filter(|device| device.ordinal() != 0).and_then(|device| device.pci_address().ok());
         let pci = pci.as_deref();
-        let variable = || std::env::var_os(route_choice::VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let variable =
+            || std::env::var_os(crate::route_choice::VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
         let profile = match self {
             Follow::Nothing => return Ok(Err("no profile is wanted".into())),
             Follow::Given(chooser) => return Ok(Ok(chooser.clone())),
-            Follow::File(path) => route_choice::at(path, soft, pci),
+            Follow::File(path) => crate::route_choice::at(path, soft, pci),
             Follow::Variable => match variable() {
-                Some(path) => route_choice::at(&path, soft, pci),
+                Some(path) => crate::route_choice::at(&path, soft, pci),
                 None => return Ok(Err("no profile is named".into())),
             },
-            Follow::Own => match route_choice::own(soft, pci) {
-                Err(route_choice::Without::Missing(why)) if variable().is_none() => return Ok(Err(why)),
+            Follow::Own => match crate::route_choice::own(soft, pci) {
+                Err(crate::route_choice::Without::Missing(why)) if variable().is_none() => return Ok(Err(why)),
                 found => found,
             },
         };

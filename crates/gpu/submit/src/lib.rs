@@ -56,6 +56,7 @@ mod prepared;
 mod promises;
 mod queue;
 mod ring;
+pub mod route_choice;
 mod scattered;
 mod session;
 mod sleepers;

@@ -883,24 +883,33 @@ fn a_profile_in_a_file_is_followed_where_it_was_taken_and_refused_elsewhere() {
     refused(&path, "there is no profile at");
     std::fs::write(&path, "this is none").unwrap();
     refused(&path, "p.toml");
-    let range =
-        |from, to, route: &str| route_choice::Range { from, to, route: route.into(), by: route_choice::Metric::P50 };
-    let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
-    let key = route_choice::Key {
-        direction: route_choice::Direction::ToGpu,
-        memory: "pinned".into(),
-        places: route_choice::Places::Same,
-        batch: 1,
-        metric: route_choice::Metric::P50,
-        load: route_choice::Key::IDLE.into(),
+    let range = |from, to, route: &str| submit::route_choice::Range {
+        from,
+        to,
+        route: route.into(),
+        by: submit::route_choice::Metric::P50,
     };
-    let figure = |route: &str, ns| route_choice::Figure { route: route.into(), ns, interval: None, samples: 100 };
+    let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
+    let key = submit::route_choice::Key {
+        direction: submit::route_choice::Direction::ToGpu,
+        memory: "pinned".into(),
+        places: submit::route_choice::Places::Same,
+        batch: 1,
+        metric: submit::route_choice::Metric::P50,
+        load: submit::route_choice::Key::IDLE.into(),
+    };
+    let figure =
+        |route: &str, ns| submit::route_choice::Figure { route: route.into(), ns, interval: None, samples: 100 };
     let figures = vec![figure("host->bar1[flush]->gpu0", 900), figure("host->ce2->gpu0", 2000)];
-    let points = vec![route_choice::Point { bytes: 64, figures }];
-    let plan = route_choice::Plan { key, ranges, points, undecided: Vec::new() };
-    let facts = route_choice::Facts::of_this_machine(true, None);
-    let mut profile =
-        route_choice::Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans: vec![plan] };
+    let points = vec![submit::route_choice::Point { bytes: 64, figures }];
+    let plan = submit::route_choice::Plan { key, ranges, points, undecided: Vec::new() };
+    let facts = submit::route_choice::Facts::of_this_machine(true, None);
+    let mut profile = submit::route_choice::Profile {
+        functional: true,
+        taken: "2001-01-01T00:00:00Z".into(),
+        facts,
+        plans: vec![plan],
+    };
     profile.save(&path).unwrap();
     open(&session, driver, &with(&path)).unwrap();
     let (host, video) = (session.allocate(4096, false).unwrap(), session.allocate(4096, true).unwrap());

@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn without_a_gpu_the_rest_is_counted_and_the_reason_given_once() {
-        let cpu = placement::affinity().unwrap()[0];
+        let cpu = crate::placement::affinity().unwrap()[0];
         for gpu in [Gpu::Soft, Gpu::Real { pci: Some("ffff:ff:1f.7") }] {
             let counters = Counters::begin(gpu, Some(cpu));
             let begun = Instant::now();
@@ -159,14 +159,14 @@ mod tests {
 
     #[test]
     fn pressure_is_that_of_the_time_in_between() {
-        let cpu = [placement::affinity().unwrap()[0]];
+        let cpu = [crate::placement::affinity().unwrap()[0]];
         // Two threads that want one CPU: one of them always waits.
         let pressed = |threads: usize| {
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for _ in 0..threads {
                     scope.spawn(|| {
-                        placement::cpus::confine(0, &cpu).unwrap();
+                        crate::placement::cpus::confine(0, &cpu).unwrap();
                         while !over.load(Ordering::Relaxed) {
                             std::hint::spin_loop();
                         }

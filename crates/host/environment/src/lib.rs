@@ -4,6 +4,7 @@
 
 pub mod clock;
 mod compare;
+pub mod config_space;
 pub mod counters;
 mod files;
 mod gather;
@@ -15,6 +16,7 @@ pub mod lists;
 pub mod names;
 mod nvml;
 mod pci;
+pub mod placement;
 pub mod taken;
 mod value;
 mod warm;

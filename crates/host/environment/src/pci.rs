@@ -1,10 +1,10 @@
 //! The path from the root complex to the GPU: links, packets, access control and address translation.
 
+use crate::config_space::{Config, Link, Missing};
 use crate::files::Files;
 use crate::gather::Gathered;
 use crate::lists;
 use crate::value::Known;
-use config_space::{Config, Link, Missing};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
@@ -124,8 +124,8 @@ fn translation(files: &Files, group: Known<String>, into: &mut Gathered) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_space::build::{express, space};
     use crate::files::tree::Tree;
-    use config_space::build::{express, space};
 
     #[test]
     fn addresses_are_written_as_the_kernel_does() {

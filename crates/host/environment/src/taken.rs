@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn this_machine_counts_and_counts_only_grow() {
-        let Some(first) = placement::affinity().ok().and_then(|all| Taken::now(*all.first()?)) else {
+        let Some(first) = crate::placement::affinity().ok().and_then(|all| Taken::now(*all.first()?)) else {
             test_support::skip!("no /proc/stat of this CPU");
         };
         let second = Taken::now(first.cpu).unwrap();

@@ -67,7 +67,7 @@ fn plays_readings_of_the_link() {
 #[test]
 #[ignore = "a program that the tests start"]
 fn plays_a_metered_cell() {
-    let cpus = placement::affinity().expect("the CPUs of this thread");
+    let cpus = environment::placement::affinity().expect("the CPUs of this thread");
     let counters = Counters::follow(GPU, None, &cpus);
     std::thread::sleep(Duration::from_millis(300));
     let counted = counters.end();

@@ -1,15 +1,15 @@
 //! Computes each kernel's duration while it is recorded with the GPU's times, for triggers.
 //!
-//! The GPU stored the end, and crate `kernel-clock` computes the start, as for the views. A kernel whose start has bounds only (its channel waited for
+//! The GPU stored the end, and `tape::kernel_clock` computes the start, as for the views. A kernel whose start has bounds only (its channel waited for
 //! another one, or the kernel before it is not known) is counted and not judged.
 //!
 //! Invariants: the memory is bounded, whatever a program writes over its rings. No code here waits, and no time is guessed.
 
-use kernel_clock::{Clock, Kernels, Launch, Node, Order, Start, Stream};
 use pushbuf::qmd::end_time::{self, Found, Program};
 use pushbuf::semaphore;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use tape::event::{Body, EntryBody, Event, RingBody, ends, entry_flags, lack, qmds, ring_flags};
+use tape::kernel_clock::{Clock, Kernels, Launch, Node, Order, Start, Stream};
 use tape::region::{SLOTS, STAMPS_BYTES};
 use tape::stamp::{AS_BEFORE, EndsBody, OWN_GPU, number, state};
 
@@ -362,10 +362,10 @@ impl Process {
 mod tests {
     use super::*;
     use crate::synthetic::*;
-    use kernel_clock::{AFTER_A_WRITE, BUSY, IDLE, NODE};
     use pushbuf::encode::{Words, inline_dma};
     use pushbuf::semaphore::Execute;
     use tape::event::Events;
+    use tape::kernel_clock::{AFTER_A_WRITE, BUSY, IDLE, NODE};
     use tape::stamp::{self, ClockBody, LaunchedBody, Run, STRIDE, StampsBody};
 
     /// A recording of a program with a channel, and the kernels that the watch reported.

@@ -15,6 +15,8 @@ pub mod fault;
 pub mod file;
 pub mod fix;
 #[cfg(feature = "file")]
+pub mod kernel_clock;
+#[cfg(feature = "file")]
 pub mod live;
 pub mod lock;
 pub mod nvtx;

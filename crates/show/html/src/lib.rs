@@ -7,6 +7,7 @@
 pub mod document;
 mod html;
 mod markdown;
+pub mod markdown_tables;
 mod numbers;
 mod plot;
 mod recording;

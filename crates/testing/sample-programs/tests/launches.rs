@@ -1,8 +1,8 @@
 //! Graphs in CUDA's words, through the validator, on a separate channel. Their kernels are the software GPU's stand-ins.
 
+use cuda_graph::words::{Graph, Places};
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use gpu::{Channel, Engine, Memory};
-use graph_words::{Graph, Places};
 use sample_programs::checks::{Ground, Rig, Stop};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -58,8 +58,8 @@ impl GraphicsChannel {
         };
         let mut first = [0; 16];
         let mut words = Words::new(&mut first);
-        words.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
-        words.set_object(graph_words::COPY, rm::class::HOPPER_DMA_COPY_A)?;
+        words.set_object(cuda_graph::words::COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
+        words.set_object(cuda_graph::words::COPY, rm::class::HOPPER_DMA_COPY_A)?;
         fills::load(&mut words)?;
         opened.submit(words.as_slice()).map(drop)?;
         Ok(opened)
@@ -109,8 +109,8 @@ impl GraphicsChannel {
             let (number, done) = (fills.wrapping_add(1), self.filled.va());
             // SET_REPORT_SEMAPHORE_A to D: RELEASE, ONE_WORD.
             let report = [(done >> 32) as u32, done as u32, number, 1 << 28];
-            graph_words::fill(&mut words, at, bytes, fills::arguments(value, bytes))
-                .and_then(|()| words.inc(graph_words::COMPUTE, offset::REPORT_SEMAPHORE_A, &report))
+            cuda_graph::words::fill(&mut words, at, bytes, fills::arguments(value, bytes))
+                .and_then(|()| words.inc(cuda_graph::words::COMPUTE, offset::REPORT_SEMAPHORE_A, &report))
                 .map_err(Error::from)
                 .and_then(|()| self.submit(words.as_slice()))
                 .map(|submitted| {
@@ -132,8 +132,8 @@ impl GraphicsChannel {
             let (number, done) = (copies.wrapping_add(1), self.filled.va() + COPIED);
             let launch = launch_dma::NON_PIPELINED | launch_dma::PITCH;
             words
-                .copy(graph_words::COPY, from, to, bytes, launch)
-                .and_then(|()| words.copy_release(graph_words::COPY, done, number, true))
+                .copy(cuda_graph::words::COPY, from, to, bytes, launch)
+                .and_then(|()| words.copy_release(cuda_graph::words::COPY, done, number, true))
                 .map_err(Error::from)
                 .and_then(|()| self.submit(words.as_slice()))
                 .map(|submitted| {

@@ -3,7 +3,7 @@
 //! The arguments of real macros are unknown, so all of them can be set: `DOORBELL_SOFTCUDA_MACRO` has words of `value-last`, `words-less-one` and
 //! `bytes`, separated by commas.
 
-use graph_words::{COMPUTE, MacroCount, MacroForm};
+use cuda_graph::words::{COMPUTE, MacroCount, MacroForm};
 use pushbuf::encode::{Error, Words};
 use std::sync::OnceLock;
 

@@ -7,8 +7,8 @@ use crate::memory::{Soft, find, soft};
 use crate::node::Node;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::wait::has_come;
+use cuda_graph::words::{DECREMENT, Kernel, MOST_BY_MACRO, Places, SCHEDULE, Step};
 use gpu::{Error, Memory};
-use graph_words::{DECREMENT, Kernel, MOST_BY_MACRO, Places, SCHEDULE, Step};
 use pushbuf::qmd::PcasAction;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ pub(crate) struct Graph {
 
 /// The object that programs know as `CUgraphExec`.
 pub(crate) struct Exec {
-    words: graph_words::Graph,
+    words: cuda_graph::words::Graph,
     /// Each has a counter.
     groups: usize,
     /// Counters and the tracker.
@@ -95,7 +95,7 @@ impl Exec {
         let submitted = channel.submit(&words).ok()?;
         *launches += 1;
         drop(launches);
-        let (counter, tracker) = graph_words::Graph::done(number.into());
+        let (counter, tracker) = cuda_graph::words::Graph::done(number.into());
         Some(move || {
             submitted.wait(|| {
                 let counted = |group: usize| has_come(self.host.word(COUNTER * group as u64), counter);
@@ -129,7 +129,7 @@ fn use_releases(words: &mut [u32], to: u64) {
 /// A graph's words while they are written.
 #[derive(Default)]
 struct Writing {
-    graph: graph_words::Graph,
+    graph: cuda_graph::words::Graph,
     code: u64,
     groups: usize,
     /// The counter of the kernels before, if no step has waited for it.
@@ -200,7 +200,7 @@ impl Writing {
     }
 
     /// The graph, and how many groups of kernels it has. Its launch begins when the last group of the launch before is done.
-    fn finish(mut self) -> (graph_words::Graph, usize) {
+    fn finish(mut self) -> (cuda_graph::words::Graph, usize) {
         if let Some(last) = self.groups.checked_sub(1) {
             self.graph.launch.insert(0, Step::Wait(last, -2));
         }

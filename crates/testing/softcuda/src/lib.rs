@@ -5,7 +5,7 @@
 //! [`kernels`], whatever its text contains.
 //!
 //! Graphs are captured from streams. The software GPU runs them: they are uploaded and launched by words in CUDA's own
-//! form (crate `graph-words`) through a graphics channel, and their kernels are the software GPU's stand-ins.
+//! form (`cuda_graph::words`) through a graphics channel, and their kernels are the software GPU's stand-ins.
 //!
 //! The invariant: a stream never passes a word that it waits for, nor a graph that is not complete.
 

@@ -64,7 +64,7 @@ impl Node {
     /// Does on the CPU, on the stream's thread, what CUDA would submit to its own channels; small fills use the channel, as in CUDA.
     pub fn run(&self, ended: &Ended) {
         if let Some((to, word, bytes)) = self.filled() {
-            let small = u32::try_from(bytes).is_ok_and(|bytes| (1..=graph_words::MOST_BY_MACRO).contains(&bytes));
+            let small = u32::try_from(bytes).is_ok_and(|bytes| (1..=cuda_graph::words::MOST_BY_MACRO).contains(&bytes));
             if !small || !memory::soft().is_some_and(|soft| soft.channel.fill(to, word, bytes as u32)) {
                 let word = word.to_le_bytes();
                 // SAFETY: as promised.

@@ -25,6 +25,7 @@ mod recipe;
 mod reference;
 mod refused;
 mod step;
+pub mod words;
 
 use crate::kernels::Kernels;
 use ::pushbuf::qmd::Qmd;

@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{Graph, Step as Do, words};
 use cuda_graph::{CopyCall, CopyMacro, CountIn, Macros, Own, Recipe, Refused, Segment, Work, copy_calls, learn_with};
-use graph_words::{Graph, Step as Do, words};
 use graphs::{USER, channel, qmd_at};
 
 /// A copy of 8 bytes from pinned memory, as an H200's CUDA wrote it for the shape `memcpy-h2d-8B` (up to its release).

@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
 use cuda_graph::{Own, Recipe, Refused};
-use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
 use graphs::learn_graph;
 use pushbuf::qmd::{PcasAction, Qmd};
 

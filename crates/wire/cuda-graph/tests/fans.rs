@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{DECREMENT, Graph, Kernel, Step};
 use cuda_graph::{How, Own, Recipe, Refused, Segment, Work, learn};
-use graph_words::{DECREMENT, Graph, Kernel, Step};
 use graphs::{USER, channel};
 use pushbuf::qmd::{DependentAction, PcasAction};
 use std::collections::BTreeMap;
@@ -190,7 +190,7 @@ fn a_kernel_of_the_drivers_that_is_not_as_seen_is_refused() {
     }
     // It also starts one QMD itself.
     let mut graph = Graph::fan_out(8, USER);
-    graph.kernels[1].then = vec![(2, graph_words::SCHEDULE)];
+    graph.kernels[1].then = vec![(2, cuda_graph::words::SCHEDULE)];
     assert!(matches!(learnt(&graph).unwrap_err(), Refused::ByDriver { .. }));
     // The QMD with several predecessors already counts others.
     let mut graph = Graph::fan_in(2, USER);

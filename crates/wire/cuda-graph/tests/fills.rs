@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{Graph, MacroCount, MacroForm, Step as Do, words};
 use cuda_graph::{Argument, CountIn, FillCall, FillMacro, Own, Recipe, Refused, Segment, Work, fill_calls, learn_with};
-use graph_words::{Graph, MacroCount, MacroForm, Step as Do, words};
 use graphs::{USER, channel};
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn memset(recipe: &Recipe) -> (u64, u32, u32) {
 
 /// The call of the macro that these words hold.
 fn call(at: u64, bytes: u32, arguments: [u32; 2]) -> FillCall {
-    let words = words(|w| graph_words::fill(w, at, bytes, arguments).unwrap());
+    let words = words(|w| cuda_graph::words::fill(w, at, bytes, arguments).unwrap());
     let calls = fill_calls(&[channel()], &[Segment { channel: 0, words: &words }]);
     assert_eq!(calls.len(), 1);
     calls[0]

@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{ENGINES, Graph, Kernel, Step, words};
 use cuda_graph::{Channel, Macros, Own, Recipe, Refused, Segment, Wait, learn, learn_held, released};
-use graph_words::{ENGINES, Graph, Kernel, Step, words};
 use graphs::{USER, channel};
 use pushbuf::qmd::PcasAction;
 use pushbuf::semaphore::{Execute, Operation};

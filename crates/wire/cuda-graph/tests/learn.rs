@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{Graph, Step as Do};
 use cuda_graph::{BankId, Edge, Form, How, Memory, NodeId, Recipe, Segment, Site, Step, Target, Wait, Work, learn};
-use graph_words::{Graph, Step as Do};
 use graphs::{BANK_AT, CODE, USER, bank_at, channel, counter_at, learn_graph, learn_words, qmd_at};
 use pushbuf::qmd::{DependentAction, PcasAction};
 
@@ -76,7 +76,7 @@ fn a_memcpy_is_a_node_and_both_its_ends_are_references() {
 #[test]
 fn a_fork_onto_a_second_channel_is_joined_by_its_semaphore() {
     let graph = Graph::chain(2);
-    let other = graph_words::words(|w| {
+    let other = cuda_graph::words::words(|w| {
         let execute = pushbuf::semaphore::Execute {
             operation: pushbuf::semaphore::Operation::AcquireStrictGeq,
             ..pushbuf::semaphore::Execute::RELEASE

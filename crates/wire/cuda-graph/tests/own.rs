@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{Graph, Kernel, Step as Do};
 use cuda_graph::{Count, Own, Recipe, Refused, Segment, learn};
-use graph_words::{Graph, Kernel, Step as Do};
 use graphs::{USER, channel, learn_graph, qmd_at};
 use pushbuf::encode::Words;
 use pushbuf::header::{Header, Kind};
@@ -176,7 +176,7 @@ fn a_memset_is_released_by_its_engine_and_waited_for() {
 fn a_copy_and_a_write_at_the_end_are_what_the_launch_ends_with() {
     let mut graph = Graph::chain(1);
     graph.launch.push(Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 });
-    graph.launch.push(Do::Raw(graph_words::words(|w| w.inline(1, USER + 64, &[7; 8], 0x41).unwrap())));
+    graph.launch.push(Do::Raw(cuda_graph::words::words(|w| w.inline(1, USER + 64, &[7; 8], 0x41).unwrap())));
     let own = own(&graph);
     // (The words do not order them after the kernel. CUDA leaves out waits for finished work, so doorbell adds a wait.)
     let all = said(&own);
@@ -200,7 +200,7 @@ fn a_copy_and_a_write_at_the_end_are_what_the_launch_ends_with() {
 fn inline_data_ahead_of_a_copy_and_a_kernel_is_waited_for() {
     let mut graph = Graph::chain(1);
     let start = graph.launch.iter().position(|what| matches!(what, Do::Start(..))).unwrap();
-    graph.launch.insert(start, Do::Raw(graph_words::words(|w| w.inline(1, USER, &[7; 4], 0x41).unwrap())));
+    graph.launch.insert(start, Do::Raw(cuda_graph::words::words(|w| w.inline(1, USER, &[7; 4], 0x41).unwrap())));
     graph.launch.insert(start + 1, Do::Memcpy { from: USER, to: USER + 4096, bytes: 4 });
     let own = own(&graph);
     let wanted = [
@@ -231,8 +231,8 @@ fn the_branches_of_a_fork_run_in_parallel() {
 fn a_kernel_that_two_groups_start_is_waited_for_after_the_second() {
     // Kernel 2 waits for kernels 0 and 1. Kernel 1 is in a separate group, which waits for a counter.
     let kernels = vec![
-        Kernel { then: vec![(2, graph_words::DECREMENT)], releases: Some(0), ..Kernel::default() },
-        Kernel { then: vec![(2, graph_words::DECREMENT)], ..Kernel::default() },
+        Kernel { then: vec![(2, cuda_graph::words::DECREMENT)], releases: Some(0), ..Kernel::default() },
+        Kernel { then: vec![(2, cuda_graph::words::DECREMENT)], ..Kernel::default() },
         Kernel { waits_for: 2, releases: Some(1), ..Kernel::default() },
     ];
     let launch =
@@ -411,7 +411,7 @@ fn a_release_by_the_copy_engine_that_wakes_the_host_is_refused() {
     // INTERRUPT_TYPE=BLOCKING.
     let wakes = || {
         let mut graph = memcpy();
-        let raw = graph_words::words(|w| {
+        let raw = cuda_graph::words::words(|w| {
             w.copy_semaphore(4, USER + 0x8000, 7).unwrap();
             w.inc(4, 0x300, &[0x34]).unwrap();
         });
@@ -423,7 +423,7 @@ fn a_release_by_the_copy_engine_that_wakes_the_host_is_refused() {
 
 #[test]
 fn a_write_waits_for_the_kernel_before_it_even_if_cuda_left_the_wait_out() {
-    let write = |at| Do::Raw(graph_words::words(|w| w.inline(1, at, &[7; 8], 0x41).unwrap()));
+    let write = |at| Do::Raw(cuda_graph::words::words(|w| w.inline(1, at, &[7; 8], 0x41).unwrap()));
     let copy = Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 };
     let submitted = |middle: Vec<Do>| {
         let mut graph = Graph::memset(USER);

@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::Graph;
 use cuda_graph::{Channel, Form, Own, Recipe, Segment, learn};
-use graph_words::Graph;
 use graphs::{USER, channel, learn_graph};
 use proptest::prelude::*;
 

@@ -2,8 +2,8 @@
 
 mod graphs;
 
+use cuda_graph::words::{DECREMENT, Graph, Kernel, SCHEDULE, Step as Do, words};
 use cuda_graph::{Channel, Refused, Segment, learn};
-use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step as Do, words};
 use graphs::{USER, bank_at, channel, learn_graph, learn_words, qmd_at};
 use pushbuf::encode::Words;
 use pushbuf::qmd::{Layout, PcasAction, Qmd};

@@ -15,10 +15,10 @@ use crate::routes::entry::Entry;
 use crate::routes::registry;
 use crate::spec::{self, Host, Memory, Spec, Word};
 use machine::Unavailable;
-use route_choice::{Ask, Metric, Places, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use submit::route_choice::{Ask, Metric, Places, Profile};
 
 const NAME: &str = "auto";
 const METRICS: [(&str, Metric); 2] = [("for=p99.9", Metric::P999), ("for=max", Metric::Max)];
@@ -67,8 +67,8 @@ fn choose(
     places: Places,
 ) -> Result<String, Unavailable> {
     let direction = match Direction::of(machine, spec)? {
-        Direction::ToGpu => route_choice::Direction::ToGpu,
-        Direction::FromGpu => route_choice::Direction::FromGpu,
+        Direction::ToGpu => submit::route_choice::Direction::ToGpu,
+        Direction::FromGpu => submit::route_choice::Direction::FromGpu,
     };
     let host = [spec.source.memory, spec.destination.memory].into_iter().find_map(|memory| match memory {
         Memory::Host(host) => Some(host),

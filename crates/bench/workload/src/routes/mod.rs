@@ -4,7 +4,7 @@
 //! 1. A file here that implements [`Executor`](crate::Executor) for every direction that it serves, and returns the reason for each other direction.
 //! 2. Its `mod` line below, and a line in the registry (`registry.rs`).
 //! 3. Its name in the lists of `tests/routes/main.rs`, and of `tests/quiet_routes.rs` if it is doorbell's own. One that needs kernels is tested in `tests/kernels.rs`.
-//! 4. Its place in the order of preference (`gpu/route-choice/src/decide.rs`), and a line in `docs/reference/routes.md`.
+//! 4. Its place in the order of preference (`gpu/submit/src/route_choice/decide.rs`), and a line in `docs/reference/routes.md`.
 //! 5. `doorbell bench` compares its bytes on a real GPU, before it measures.
 //!
 //! [`Entry`]: entry::Entry

@@ -16,7 +16,8 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
         }
     };
     let soft = gpu == Gpu::Soft;
-    let machine = Machine::open(place).map(|machine| machine.with_profile(move || calibration::own::profile(soft)));
+    let machine =
+        Machine::open(place).map(|machine| machine.with_profile(move || measure::calibration::own::profile(soft)));
     machine.map_err(|e| {
         let hint = match gpu {
             Gpu::Real => HINT,
@@ -64,8 +65,9 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
             crate::sample::with_softgpu()?;
             let refused =
                 |e| Failure::impossible(format!("no emulated card: {e}"), "`which qemu-system-x86_64` finds QEMU");
-            let device_copy::Emulated { card, video, bus } =
-                device_copy::Emulated::start("q35", device_copy::emulated::Sizes::default()).map_err(refused)?;
+            let workload::device_copy::Emulated { card, video, bus } =
+                workload::device_copy::Emulated::start("q35", workload::device_copy::emulated::Sizes::default())
+                    .map_err(refused)?;
             let place = format!("/proc/self/fd/{}@{bus:x}", video.as_raw_fd());
             // SAFETY: the software GPU reads it when its files are first opened, which happens below, in this thread. Threads that
             // run by now wait for QEMU and read no environment variable.
@@ -77,7 +79,7 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
         }
         experiment::Device::Xdma(address) => {
             let refused = |e| Failure::impossible(format!("no card: {e}"), "`lspci -d 10ee:` lists Xilinx's");
-            Ok(open(gpu)?.with_card(device_copy::xdma::open(address).map_err(refused)?))
+            Ok(open(gpu)?.with_card(workload::device_copy::xdma::open(address).map_err(refused)?))
         }
     }
 }

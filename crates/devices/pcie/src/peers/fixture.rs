@@ -1,7 +1,7 @@
 //! Synthetic machines, as the kernel's files show them.
 
 use crate::fixture::Fixture;
-use config_space::build::{express, space};
+use environment::config_space::build::{express, space};
 use std::fs;
 
 /// The device in a slot.

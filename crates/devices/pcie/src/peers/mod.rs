@@ -17,7 +17,7 @@ use crate::confidential;
 use crate::error::Error;
 use crate::list::{Listed, functions};
 use crate::tree::Tree;
-use config_space::{Config, Kind};
+use environment::config_space::{Config, Kind};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ impl Machine {
                     format!("the port {port} blocks requests between functions (ACS EgressCtrl)"),
                     format!("setpci -s {port} ECAP_ACS+6.w=0"),
                 )),
-                Ok(_) | Err(config_space::Missing::Extended(_)) => {}
+                Ok(_) | Err(environment::config_space::Missing::Extended(_)) => {}
                 Err(_) => hidden.push(port.to_string()),
             }
         }

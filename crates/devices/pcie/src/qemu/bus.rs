@@ -4,7 +4,7 @@ use super::wire::Wire;
 use crate::address::Address;
 use crate::bars::{self, Layout};
 use crate::error::Error;
-use config_space::Config;
+use environment::config_space::Config;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,11 +7,11 @@
 //! Invariant: an answer depends only on the questions so far and on the tape, so a walk that stops early has the same times as one that does not.
 
 use crate::recording::Recording;
-use kernel_clock::{Clock, Moment};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use tape::event::{Body, Event, Head, ends, qmds};
+use tape::kernel_clock::{Clock, Moment};
 use tape::stamp::{self, AS_BEFORE, OWN_GPU};
 
 /// Maximum number of remembered kernels of one process.

@@ -1,7 +1,7 @@
 //! What a launch or a transfer started, and when it ran, before a sink is given it.
 //!
 //! Order: a submission's [`Timing`] gives an [`InSegment`] for each segment, which gives all operations of the segment to the sink, and is ended then. What
-//! kernels and copies do to later ones is noted in the same order in [`Running`]; crate `kernel-clock` computes their times.
+//! kernels and copies do to later ones is noted in the same order in [`Running`]; `tape::kernel_clock` computes their times.
 
 use super::sink::OfOp;
 use super::{At, GraphKernel, Sink};
@@ -9,13 +9,13 @@ use crate::gpu_times::{Ran, Running, gpu_time};
 use crate::kernel::{Codes, Kernel};
 use crate::merge::Submission;
 use crate::qmds::Qmds;
-use kernel_clock::{Node, Stream};
 use pushbuf::ops::{Launch, Op, Purpose, What};
 use pushbuf::qmd::Qmd;
 use pushbuf::qmd::end_time::{self, Found};
 use schema::operations::GpuTime;
 use std::ops::Range;
 use std::rc::Rc;
+use tape::kernel_clock::{Node, Stream};
 
 /// No QMD has fewer words.
 const QMD_WORDS: usize = 64;

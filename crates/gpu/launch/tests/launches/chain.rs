@@ -2,10 +2,10 @@
 
 use crate::rig::{Rig, TIMEOUT, gate};
 use crate::try_learn;
+use cuda_graph::words::{Graph, Kernel};
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::{self, Operation};
 use gpu::{Channel, ChannelOptions, Engine, Entry, Error, Memory, Place};
-use graph_words::{Graph, Kernel};
 use launch::{Chain, ChainOptions, Order, Step, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -218,7 +218,7 @@ fn a_chain_without_the_wait_between_kernel_and_copy_is_found() {
         let counter = gpu::Counter::new(channel.space(), Place::Video).unwrap();
         let own = cuda_graph::Own::of(&moved.unwrap(), counter.va()).unwrap();
         let (mut words, mut counts) = (own.launch.clone(), Vec::new());
-        let acquire = |to: u64| graph_words::words(|w| w.host_semaphore(0, to, 0, WAIT).unwrap());
+        let acquire = |to: u64| cuda_graph::words::words(|w| w.host_semaphore(0, to, 0, WAIT).unwrap());
         // The first wait is for the tracker.
         words[..6].copy_from_slice(&acquire(channel.tracker()));
         if waits {
@@ -226,9 +226,9 @@ fn a_chain_without_the_wait_between_kernel_and_copy_is_found() {
             words.extend(acquire(counter.va()));
         }
         let (from, to) = (video.va() + MOST, host.va() + MOST);
-        words.extend(graph_words::words(|w| w.copy(4, from, to, 8, 0x182).unwrap()));
+        words.extend(cuda_graph::words::words(|w| w.copy(4, from, to, 8, 0x182).unwrap()));
         let end = words.len() + 3;
-        words.extend(graph_words::words(|w| w.copy_release(4, channel.tracker(), 0, false).unwrap()));
+        words.extend(cuda_graph::words::words(|w| w.copy_release(4, channel.tracker(), 0, false).unwrap()));
         let launch = gpu::LaunchWords {
             upload: &own.upload,
             launch: &words,
@@ -321,10 +321,10 @@ fn the_validator_refuses_what_a_chains_words_must_not_say() {
                          counts: &[(usize, u32)],
                          last: u32,
                          blocks: &[(usize, usize)]| {
-        let mut words = graph_words::words(|w| w.host_semaphore(0, tracker, 0, WAIT).unwrap());
-        words.extend(graph_words::words(middle));
+        let mut words = cuda_graph::words::words(|w| w.host_semaphore(0, tracker, 0, WAIT).unwrap());
+        words.extend(cuda_graph::words::words(middle));
         let end = words.len() + 3;
-        words.extend(graph_words::words(|w| w.copy_release(4, tracker, 0, false).unwrap()));
+        words.extend(cuda_graph::words::words(|w| w.copy_release(4, tracker, 0, false).unwrap()));
         let launch = gpu::LaunchWords {
             upload: &[],
             launch: &words,

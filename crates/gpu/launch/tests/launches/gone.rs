@@ -2,10 +2,10 @@
 
 use crate::rig::{DATA, LOG, Rig, TIMEOUT, gate, opens_soon};
 use crate::{learn, try_learn};
+use cuda_graph::words::{Graph, Step};
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Planted, StandIn};
 use gpu::Error;
-use graph_words::{Graph, Step};
 use launch::Set;
 use rm::abi::uvm;
 use std::sync::atomic::Ordering;

@@ -2,9 +2,9 @@
 
 use crate::rig::Rig;
 use crate::try_learn;
+use cuda_graph::words::Graph;
 use doorbell_softgpu::Planted;
 use gpu::Error as Gpu;
-use graph_words::Graph;
 use launch::Error;
 use rm::fact::{Created, Fact, What};
 use std::sync::atomic::Ordering;

@@ -15,8 +15,8 @@ mod refused;
 mod rig;
 mod stores;
 
+use cuda_graph::words::Graph;
 use gpu::Channel;
-use graph_words::Graph;
 use rig::Rig;
 use test_support::counting::Counting;
 

@@ -1,8 +1,8 @@
 //! Graphs with memsets by CUDA's macro: its argument order and count are measured, and never guessed.
 
 use crate::rig::{DATA, LOG, Rig, TIMEOUT};
+use cuda_graph::words::{Graph, MacroForm, words};
 use doorbell_softgpu::{MacroCount, StandInMacro};
-use graph_words::{Graph, MacroForm, words};
 use launch::{BACKGROUND, Error, Graph as Ours, Memsets, WORDS};
 use pushbuf::encode::Words;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ const BYTES: u32 = 48;
 
 /// Every order and count.
 fn forms() -> impl Iterator<Item = (StandInMacro, MacroForm)> {
-    use graph_words::MacroCount as Theirs;
+    use cuda_graph::words::MacroCount as Theirs;
     let counts = [
         (MacroCount::Words, Theirs::Words),
         (MacroCount::WordsLessOne, Theirs::WordsLessOne),
@@ -57,7 +57,7 @@ impl<F: FnMut(&mut Words<'_>, u64, u32, u32)> Memsets for ByStandIn<'_, F> {
 
 fn memsets(rig: &Rig, form: MacroForm) -> ByStandIn<'_, impl FnMut(&mut Words<'_>, u64, u32, u32)> {
     let words = move |w: &mut Words<'_>, at, bytes, value| {
-        graph_words::fill(w, at, bytes, form.arguments(value, bytes)).unwrap();
+        cuda_graph::words::fill(w, at, bytes, form.arguments(value, bytes)).unwrap();
     };
     ByStandIn { rig, words, fills: 0 }
 }
@@ -134,18 +134,19 @@ fn refused(of: StandInMacro, own: impl FnMut(&mut Words<'_>, u64, u32, u32)) -> 
 fn a_macro_that_does_something_else_is_refused() {
     let plain = MacroForm::default();
     let by_macro = |w: &mut Words<'_>, at, bytes, value| {
-        graph_words::fill(w, at, bytes, plain.arguments(value, bytes)).unwrap();
+        cuda_graph::words::fill(w, at, bytes, plain.arguments(value, bytes)).unwrap();
     };
     let complements = StandInMacro { complements: true, ..StandInMacro::default() };
     assert!(refused(complements, by_macro).contains("left something else in memory"));
     // Arguments that are not the value: the macro gets the complement and writes the requested value.
     let bent = |w: &mut Words<'_>, at, bytes, value: u32| {
-        graph_words::fill(w, at, bytes, plain.arguments(!value, bytes)).unwrap();
+        cuda_graph::words::fill(w, at, bytes, plain.arguments(!value, bytes)).unwrap();
     };
     assert!(refused(complements, bent).contains("do not tell"));
     // Another way to fill: the copy engine, or words in the stream.
-    let engine =
-        |w: &mut Words<'_>, at, bytes: u32, value| w.fill(graph_words::COPY, at, value, bytes / 4, 0x182).unwrap();
+    let engine = |w: &mut Words<'_>, at, bytes: u32, value| {
+        w.fill(cuda_graph::words::COPY, at, value, bytes / 4, 0x182).unwrap()
+    };
     assert!(refused(StandInMacro::default(), engine).contains("without it"));
 }
 

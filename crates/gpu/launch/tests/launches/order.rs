@@ -2,10 +2,10 @@
 
 use crate::learn;
 use crate::rig::{DATA, Rig, TIMEOUT};
+use cuda_graph::words::{Graph, Kernel, Step};
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::{self, Operation};
 use gpu::Channel;
-use graph_words::{Graph, Kernel, Step};
 use launch::{Graph as Ours, Kind};
 use pushbuf::qmd::PcasAction;
 
@@ -237,7 +237,7 @@ fn groups_wait_for_one_another_and_memsets_and_copies_stand_between_them() {
     let mut graph = Graph::memset(data);
     graph.at = rig.places();
     graph.kernels[0] =
-        kernel(Operation::Store, standin::pointer_and_word(data + 4, 5), None, vec![(1, graph_words::SCHEDULE)]);
+        kernel(Operation::Store, standin::pointer_and_word(data + 4, 5), None, vec![(1, cuda_graph::words::SCHEDULE)]);
     graph.kernels[1] = kernel(Operation::Store, standin::pointer_and_word(data, 9), Some(0), Vec::new());
     graph.kernels[2] = kernel(Operation::Copy, standin::copy(data + 512, data, 4), Some(1), Vec::new());
     let memset = graph.launch.iter().position(|step| matches!(step, Step::Memset { .. })).unwrap();

@@ -2,10 +2,10 @@
 
 use crate::learn;
 use crate::rig::{DATA, Rig, TIMEOUT};
+use cuda_graph::words::Graph;
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::Operation;
 use gpu::Channel;
-use graph_words::Graph;
 use launch::{Error, Graph as Ours, Set};
 
 fn finish(rig: &Rig, channel: &Channel) -> Vec<u32> {

@@ -2,7 +2,7 @@
 
 use crate::learn;
 use crate::rig::{Rig, TIMEOUT};
-use graph_words::Graph;
+use cuda_graph::words::Graph;
 use launch::Set;
 use test_support::counting::cost;
 

@@ -2,8 +2,8 @@
 
 use crate::learn;
 use crate::rig::{Rig, TIMEOUT};
+use cuda_graph::words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
 use doorbell_softgpu::standin::Operation;
-use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use pushbuf::qmd::PcasAction;

@@ -2,9 +2,9 @@
 
 use crate::rig::{Rig, TIMEOUT};
 use crate::try_learn;
+use cuda_graph::words::{Graph, Kernel, SCHEDULE};
 use doorbell_softgpu::standin::{self, Operation};
 use gpu::{Channel, ChannelOptions, Engine, Memory, Place, Region};
-use graph_words::{Graph, Kernel, SCHEDULE};
 use launch::{Chain, ChainBeside, ChainOptions, Order, Step, Stored, Transfer, Way};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -2,8 +2,8 @@
 
 use crate::rig::Rig;
 use crate::{learn, try_learn};
+use cuda_graph::words::{Graph, Step, words};
 use gpu::{Channel, ChannelOptions, Engine, Entry, Group};
-use graph_words::{Graph, Step, words};
 use launch::Error;
 
 #[test]

@@ -1,12 +1,12 @@
 //! A stand-in for CUDA on the software GPU: it submits graphs in CUDA's words through its own channels, and its driver calls are watched.
 
+use cuda_graph::words::{Graph, Places};
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Mode, SoftDriver, StandIn, StandInMacro};
 use gpu::{
     AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Group, Memory, Pushbuffer, Semaphore, Semaphores,
     Watched, Watching,
 };
-use graph_words::{Graph, Places};
 use pushbuf::encode::Words;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -86,7 +86,7 @@ impl Rig {
         let mut theirs = Theirs { channel, words, at: 0 };
         let mut first = [0; 4];
         let mut to = Words::new(&mut first);
-        to.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A).unwrap();
+        to.set_object(cuda_graph::words::COMPUTE, rm::class::HOPPER_COMPUTE_A).unwrap();
         theirs.submit(to.as_slice());
         self.channels.lock().unwrap().push(theirs);
     }
@@ -181,11 +181,11 @@ impl Rig {
 
     /// The stand-in loads a macro for fills into its channels, as CUDA does when it opens them.
     pub fn load_macro(&self, of: StandInMacro) {
-        let words = graph_words::words(|w| {
+        let words = cuda_graph::words::words(|w| {
             // LOAD_MME_INSTRUCTION_RAM_POINTER and the methods after it.
-            w.inc(graph_words::COMPUTE, 0x114, &[0]).unwrap();
-            w.non_inc(graph_words::COMPUTE, 0x118, &of.words()).unwrap();
-            w.inc(graph_words::COMPUTE, 0x11c, &[0, 0]).unwrap();
+            w.inc(cuda_graph::words::COMPUTE, 0x114, &[0]).unwrap();
+            w.non_inc(cuda_graph::words::COMPUTE, 0x118, &of.words()).unwrap();
+            w.inc(cuda_graph::words::COMPUTE, 0x11c, &[0, 0]).unwrap();
         });
         self.channels.lock().unwrap().iter_mut().for_each(|theirs| theirs.submit(&words));
         self.settle();
@@ -195,8 +195,8 @@ impl Rig {
     pub fn recipe(&self, graph: &Graph) -> cuda_graph::Recipe {
         let (upload, again) = (graph.upload_segments(), graph.again_segments(1));
         let channel = cuda_graph::Channel {
-            class: graph_words::CHANNEL_CLASS,
-            engines: graph_words::ENGINES.to_vec(),
+            class: cuda_graph::words::CHANNEL_CLASS,
+            engines: cuda_graph::words::ENGINES.to_vec(),
             group: None,
         };
         let channels = vec![channel; 1 + upload.iter().map(|(channel, _)| *channel).max().unwrap_or(0)];

@@ -3,9 +3,9 @@
 use crate::chain::{Frames, MOST};
 use crate::rig::{Rig, TIMEOUT, gate};
 use crate::try_learn;
+use cuda_graph::words::{Graph, Kernel};
 use doorbell_softgpu::standin::{self, Operation};
 use gpu::{Channel, ChannelOptions, Engine, Error, Memory};
-use graph_words::{Graph, Kernel};
 use launch::{Chain, ChainBeside, ChainOptions, Step, Stored, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -4,10 +4,10 @@ use crate::gather::Gathered;
 use crate::value::Known;
 
 pub fn facts(into: &mut Gathered) {
-    let scheduler = placement::scheduler().map_err(|e| e.to_string());
+    let scheduler = crate::placement::scheduler().map_err(|e| e.to_string());
     into.put("thread.scheduler", scheduler.clone().map(|s| s.0));
     into.put("thread.priority", scheduler.map(|s| i64::from(s.1)));
-    into.put("thread.affinity", placement::affinity().map_err(|e| e.to_string()));
+    into.put("thread.affinity", crate::placement::affinity().map_err(|e| e.to_string()));
     into.put("thread.timer_slack_ns", timer_slack());
     into.put("thread.priority_limit", priority_limit());
 }
@@ -15,7 +15,7 @@ pub fn facts(into: &mut Gathered) {
 /// The CPU whose facts are reported: the only one that the thread may run on, or the last of them, as in experiments. Not the current CPU: that may
 /// be another one at the next call.
 pub fn cpu() -> Known<u64> {
-    let all = placement::affinity().map_err(|e| e.to_string())?;
+    let all = crate::placement::affinity().map_err(|e| e.to_string())?;
     all.last().map(|cpu| *cpu as u64).ok_or_else(|| "the thread may run on no CPU".into())
 }
 
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn the_cpu_is_the_one_that_this_thread_may_use() {
-        let all = placement::affinity().unwrap();
+        let all = crate::placement::affinity().unwrap();
         assert_eq!(cpu().unwrap(), *all.last().unwrap() as u64);
-        let placed = placement::Placement::take(placement::Wish { cpu: Some(all[0]), fifo: None });
+        let placed = crate::placement::Placement::take(crate::placement::Wish { cpu: Some(all[0]), fifo: None });
         assert_eq!((cpu().unwrap(), placed.cpu), (all[0] as u64, Some(all[0])));
     }
 }

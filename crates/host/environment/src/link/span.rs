@@ -180,7 +180,7 @@ fn follow(
     cpus: &[usize],
 ) -> Known<Followed> {
     let mut counters = given.recv().map_err(|_| "the counters of the link were not handed over".to_string())?;
-    let misplaced = placement::cpus::confine(0, cpus).err();
+    let misplaced = crate::placement::cpus::confine(0, cpus).err();
     let misplaced = misplaced.map(|e| format!("the thread that looked may not run on CPUs {cpus:?}: {e}"));
     let before = Used::of_this_thread();
     let _ = ready.send(());
@@ -222,7 +222,7 @@ mod tests {
         fn look(&mut self, sample: bool) -> Look {
             // ORDERING: the reading thread is joined before the number is read.
             let look = self.looks.fetch_add(1, Ordering::Relaxed);
-            *self.on.lock().unwrap() = placement::affinity().unwrap();
+            *self.on.lock().unwrap() = crate::placement::affinity().unwrap();
             let now = Instant::now();
             let counted = (self.value)(look).and_then(|value| self.counting.add(now, now, value));
             Look {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn all() -> Vec<usize> {
-        placement::affinity().unwrap()
+        crate::placement::affinity().unwrap()
     }
 
     fn passed(counters: Planted, follow: Option<&[usize]>) -> Passed {

@@ -86,7 +86,7 @@ fn cluster(qmd: &Qmd) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph_words::{Kernel, Places};
+    use cuda_graph::words::{Kernel, Places};
 
     /// The reason why a kernel as CUDA writes it, with these fields, is refused.
     fn refused(fields: &[(&'static str, u64)]) -> Option<&'static str> {

@@ -2,9 +2,9 @@
 
 use crate::launch_rig::{DATA_AT, Launcher, graphics, without_waits};
 use crate::rig::*;
+use cuda_graph::words::{Graph, Kernel, words};
 use doorbell_softgpu::Mode;
 use doorbell_softgpu::standin::{self, Operation};
-use graph_words::{Graph, Kernel, words};
 use pushbuf::qmd::PcasAction;
 
 #[test]

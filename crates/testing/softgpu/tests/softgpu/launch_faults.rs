@@ -2,9 +2,9 @@
 
 use crate::launch_rig::{Launcher, graphics, without_waits};
 use crate::rig::*;
+use cuda_graph::words::{Graph, words};
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::{self, Operation};
-use graph_words::{Graph, words};
 use pushbuf::qmd::PcasAction;
 
 const ENGINE: u32 = 13;

@@ -1,9 +1,9 @@
 //! A graphics channel, and graphs of stand-in kernels in memory of the rig.
 
 use crate::rig::*;
+use cuda_graph::words::{Graph, Places};
 use doorbell_softgpu::StandIn;
 use doorbell_softgpu::standin::{self, Operation};
-use graph_words::{Graph, Places};
 use rm::class;
 
 /// QMDs, banks and code in GPU memory; counters, trackers and the log in host memory.

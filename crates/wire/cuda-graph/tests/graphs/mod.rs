@@ -1,8 +1,8 @@
-//! Graphs of crate `graph-words`, and learning them.
+//! Graphs of `cuda_graph::words`, and learning them.
 #![allow(dead_code)] // each test binary uses a part
 
+use cuda_graph::words::{CHANNEL_CLASS, ENGINES, Graph, Places};
 use cuda_graph::{Channel, Recipe, Refused, Segment, learn};
-use graph_words::{CHANNEL_CLASS, ENGINES, Graph, Places};
 
 pub const BANK_AT: u64 = Places::RECORDED.banks;
 pub const TRACKER: u64 = Places::RECORDED.trackers;
