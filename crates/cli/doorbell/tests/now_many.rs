@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -139,17 +139,23 @@ impl Recorded<'_> {
         serde_json::from_str::<Answer>(&line).unwrap().counters.unwrap().calls
     }
 
-    /// The recorder's threads, children and descriptors. (Of these the number above what it has at rest and one for
-    /// each of the latest 128 processes.)
-    fn has(&self) -> [usize; 3] {
-        let n = |of: &str| std::fs::read_dir(format!("/proc/{}/{of}", self.recorder.id())).map_or(0, |d| d.count());
-        [n("task"), test_support::children(self.recorder.id() as i32).len(), n("fd").saturating_sub(128 + 32)]
+    /// The recorder's threads, children, perf events (some for each CPU) and other descriptors. (Of these the number above what it has at rest and
+    /// one for each of the latest 128 processes.)
+    fn has(&self) -> [usize; 4] {
+        let of = format!("/proc/{}", self.recorder.id());
+        let files = std::fs::read_dir(format!("{of}/fd")).into_iter().flatten();
+        let is_perf = |to: &PathBuf| to.as_os_str() == "anon_inode:[perf_event]";
+        let (perf, others): (Vec<_>, Vec<_>) =
+            files.filter_map(|f| std::fs::read_link(f.ok()?.path()).ok()).partition(is_perf);
+        let threads = std::fs::read_dir(format!("{of}/task")).map_or(0, |d| d.count());
+        let children = test_support::children(self.recorder.id() as i32).len();
+        [threads, children, perf.len(), others.len().saturating_sub(128 + 32)]
     }
 
     /// The recorder has no more than before, at latest after a few seconds. (One of its threads begins when a program starts others.)
-    fn returns_to(&self, before: [usize; 3]) {
-        let (begun, before) = (Instant::now(), [before[0] + 1, before[1], before[2]]);
-        let is_more = |now: [usize; 3]| now.iter().zip(before).any(|(now, before)| *now > before);
+    fn returns_to(&self, before: [usize; 4]) {
+        let (begun, before) = (Instant::now(), [before[0] + 1, before[1], before[2], before[3]]);
+        let is_more = |now: [usize; 4]| now.iter().zip(before).any(|(now, before)| *now > before);
         while is_more(self.has()) {
             assert!(begun.elapsed() < Duration::from_secs(10), "{:?}, before {before:?}", self.has());
             std::thread::sleep(Duration::from_millis(20));
