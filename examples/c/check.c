@@ -10,31 +10,10 @@
  * copies go the way that the profile says. Exit status 0: every byte was right. */
 #define _GNU_SOURCE
 #include "driver_api.h"
-#include <inttypes.h>
+#include "samples.h"
 #include <pthread.h>
 
-static doorbell_t *doorbell;
-
-enum { THREADS = 8, LARGEST = 1 << 20, SIZES = 18, SAMPLES = 20000 };
-#define PATIENCE UINT64_C(10000000000)
-
-/* The part of the CUDA driver API that is needed. */
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuMemAlloc)(unsigned long long *, size_t);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static void *context;
-
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemHostAlloc, "cuMemHostAlloc"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
+enum { THREADS = 8, LARGEST = 1 << 20, SIZES = 18 };
 
 /* Other bytes with each seed. */
 static void fill(unsigned char *to, size_t bytes, uint64_t seed)
@@ -50,29 +29,6 @@ static void fill(unsigned char *to, size_t bytes, uint64_t seed)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-struct samples { size_t count; uint64_t ns[SAMPLES]; };
-
-static void add(struct samples *to, uint64_t ns)
-{
-    if (to->count < SAMPLES)
-        to->ns[to->count++] = ns;
-}
-
-static void say(const char *what, struct samples *s)
-{
-    if (s->count == 0)
-        return;
-    qsort(s->ns, s->count, sizeof *s->ns, by_value);
-    printf("%-34s %6zu samples, p50 %6" PRIu64 " ns, p99 %7" PRIu64 " ns, max %9" PRIu64 " ns\n", what, s->count,
-           s->ns[s->count / 2], s->ns[s->count - s->count / 100 - 1], s->ns[s->count - 1]);
-}
-
 struct memory { doorbell_buffer_t host, device; unsigned char *data, *back; };
 
 static struct memory allocate(int with_cuda)
@@ -84,8 +40,8 @@ static struct memory allocate(int with_cuda)
         cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
         cuda(cuMemHostAlloc(&host, 2 * LARGEST, 0), "cuMemHostAlloc");
         cuda(cuMemAlloc(&device, LARGEST), "cuMemAlloc");
-        check(doorbell_buffer_register(doorbell, host, 2 * LARGEST, &m.host), "pin host memory");
-        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device, LARGEST, &m.device), "pin GPU memory");
+        m.host = pinned(host, 2 * LARGEST);
+        m.device = pinned((void *)(uintptr_t)device, LARGEST);
     } else {
         check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 2 * LARGEST, &m.host, &host), "allocate host memory");
         check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, LARGEST, &m.device, NULL), "allocate GPU memory");
@@ -100,38 +56,21 @@ static unsigned long copies_each;
 
 struct thread { pthread_t id; unsigned number; unsigned long verified, tried_again; struct samples submits, asyncs; };
 
-/* Submits, again where another thread has the lane at this moment. */
-static doorbell_ticket_t submitted(struct thread *t, doorbell_transfer_t transfer)
+/* Submits what was prepared, or else what is written at once, again where another thread has the lane at this moment. */
+static doorbell_ticket_t submitted(struct thread *t, doorbell_transfer_t transfer, const doorbell_piece_t *piece)
 {
     doorbell_ticket_t ticket = 0;
     for (;;) {
         uint64_t start = now();
-        int code = doorbell_transfer_async(doorbell, transfer, NULL, &ticket);
+        int code = transfer ? doorbell_transfer_async(doorbell, transfer, NULL, &ticket)
+                            : doorbell_copy_async(doorbell, piece->to, piece->to_offset, piece->from, piece->from_offset, piece->bytes, NULL, &ticket);
         uint64_t end = now();
         if (code == DOORBELL_OK) {
-            add(&t->submits, end - start);
+            add(transfer ? &t->submits : &t->asyncs, end - start);
             return ticket;
         }
         if (code != DOORBELL_BUSY && code != DOORBELL_FULL)
-            check(code, "submit");
-        t->tried_again++;
-    }
-}
-
-static doorbell_ticket_t asked(struct thread *t, doorbell_buffer_t to, uint64_t to_at, doorbell_buffer_t from, uint64_t from_at,
-                               uint64_t bytes)
-{
-    doorbell_ticket_t ticket = 0;
-    for (;;) {
-        uint64_t start = now();
-        int code = doorbell_copy_async(doorbell, to, to_at, from, from_at, bytes, NULL, &ticket);
-        uint64_t end = now();
-        if (code == DOORBELL_OK) {
-            add(&t->asyncs, end - start);
-            return ticket;
-        }
-        if (code != DOORBELL_BUSY && code != DOORBELL_FULL)
-            check(code, "copy_async");
+            check(code, transfer ? "submit" : "copy_async");
         t->tried_again++;
     }
 }
@@ -151,13 +90,10 @@ static void *work(void *argument)
         fill(m.data, bytes, (uint64_t)t->number << 32 | round);
         memset(m.back, 0, bytes);
         /* What was prepared, and what is written when it is submitted, in turn. */
-        if (round / SIZES % 2 == 0) {
-            check(doorbell_wait(doorbell, submitted(t, down[i]), PATIENCE), "wait");
-            check(doorbell_wait(doorbell, submitted(t, up[i]), PATIENCE), "wait");
-        } else {
-            check(doorbell_wait(doorbell, asked(t, m.device, 0, m.host, 0, bytes), PATIENCE), "wait");
-            check(doorbell_wait(doorbell, asked(t, m.host, LARGEST, m.device, 0, bytes), PATIENCE), "wait");
-        }
+        int prepared = round / SIZES % 2 == 0;
+        doorbell_piece_t there = {m.device, 0, m.host, 0, bytes}, back = {m.host, LARGEST, m.device, 0, bytes};
+        check(doorbell_wait(doorbell, submitted(t, prepared ? down[i] : 0, &there), PATIENCE), "wait");
+        check(doorbell_wait(doorbell, submitted(t, prepared ? up[i] : 0, &back), PATIENCE), "wait");
         if (memcmp(m.data, m.back, bytes) != 0) {
             fprintf(stderr, "thread %u, round %lu: %zu bytes came back wrong\n", t->number, round, bytes);
             exit(1);
@@ -184,12 +120,8 @@ int main(int argc, char **argv)
     int watching = doorbell_init();
     with_cuda = load_cuda();
     if (with_cuda) {
-        int device;
         check(watching, "doorbell_init");
-        cuda(cuInit(0), "cuInit");
-        cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-        cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-        cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        open_context();
     }
     doorbell_options_t options;
     memset(&options, 0, sizeof options);
@@ -204,7 +136,7 @@ int main(int argc, char **argv)
             return 1;
     }
     unsigned long verified = 0, again = 0;
-    struct samples *submits = calloc(2, sizeof *submits);
+    struct samples submits[2] = {{0}};
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(threads[i].id, NULL);
         verified += threads[i].verified;
@@ -252,6 +184,5 @@ int main(int argc, char **argv)
     say("8 B to the GPU, submit and wait", &done[0]);
     say("8 B from the GPU, submit and wait", &done[1]);
     check(doorbell_free(doorbell), "doorbell_free");
-    free(submits);
     return 0;
 }

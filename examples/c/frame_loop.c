@@ -22,15 +22,8 @@
 #include <sched.h>
 #include <sys/syscall.h>
 
-static doorbell_t *doorbell;
-
 /* SPIN: how long before a tick the thread wakes up. LIMIT: how long a result may take; after that a control loop is in its safe state. In nanoseconds. */
 enum { BYTES = 4096, THREADS = 256, PERIOD = 1000000, SPIN = 50000, LIMIT = 800000 };
-#define PATIENCE UINT64_C(10000000000)
-
-static int (*cuDeviceGetName)(char *, int, int);
-static int (*cuMemcpyDtoHAsync)(void *, unsigned long long, size_t, void *);
-static int (*cuGraphLaunch)(void *, void *);
 
 /* copy(to, from, bytes): a thread for each four bytes. add1(word): adds 1. */
 static const char PTX[] =
@@ -74,7 +67,6 @@ static void *stream;
 /* The inference, alone or between its copies, as CUDA has it. */
 static void *graph_of(void *kernels[2], int with_copies)
 {
-    void *graph, *exec;
     uint32_t bytes = BYTES;
     void *copy[] = {&output, &input, &bytes}, *add[] = {&output};
     cuda(cuStreamBeginCapture(stream, 1), "cuStreamBeginCapture");
@@ -84,42 +76,26 @@ static void *graph_of(void *kernels[2], int with_copies)
     cuda(cuLaunchKernel(kernels[1], 1, 1, 1, 1, 1, 1, 0, stream, add, NULL), "cuLaunchKernel");
     if (with_copies)
         cuda(cuMemcpyDtoHAsync(result, output, BYTES, stream), "cuMemcpyDtoHAsync");
-    cuda(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-    cuda(cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
-    cuda(cuGraphDestroy(graph), "cuGraphDestroy");
-    return exec;
+    return captured(stream);
 }
 
-static doorbell_buffer_t pinned(void *pointer)
-{
-    doorbell_buffer_t buffer;
-    check(doorbell_buffer_register(doorbell, pointer, BYTES, &buffer), "doorbell_buffer_register");
-    return buffer;
-}
-
-/* The same by doorbell: 0 where graphs cannot be cloned. */
+/* The same by doorbell. */
 static doorbell_graph_t chain_of(void *exec)
 {
-    doorbell_graph_t inference, chain;
+    doorbell_graph_t inference = cloned(doorbell, exec, stream), chain;
     doorbell_step_t steps[3];
-    int prepared = doorbell_graph_create(doorbell, exec, stream, &inference);
-    if (prepared == DOORBELL_UNAVAILABLE) {
-        printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
-        return 0;
-    }
-    check(prepared, "doorbell_graph_create");
     memset(steps, 0, sizeof steps);
     steps[0].kind = DOORBELL_STEP_COPY;
-    steps[0].to = pinned((void *)(uintptr_t)input);
-    steps[0].from = pinned(camera);
+    steps[0].to = pinned((void *)(uintptr_t)input, BYTES);
+    steps[0].from = pinned(camera, BYTES);
     steps[0].bytes = BYTES;
     /* doorbell_graph_launch() stores these bytes. So each launch must be done before the next. */
     steps[0].flags = DOORBELL_STEP_STORES;
     steps[1].kind = DOORBELL_STEP_LAUNCH;
     steps[1].graph = inference;
     steps[2].kind = DOORBELL_STEP_COPY;
-    steps[2].to = pinned(result);
-    steps[2].from = pinned((void *)(uintptr_t)output);
+    steps[2].to = pinned(result, BYTES);
+    steps[2].from = pinned((void *)(uintptr_t)output, BYTES);
     steps[2].bytes = BYTES;
     check(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &chain), "doorbell_chain_create");
     /* The chain has a copy of it. */
@@ -199,7 +175,7 @@ static void run(struct loop *loop, double seconds, doorbell_graph_t chain, void 
             loop->misses++;
         }
     }
-    qsort(loop->times.ns, loop->times.count, sizeof(uint64_t), by_value);
+    sorted(&loop->times);
 }
 
 static void print(const char *whose, const struct loop *loop, int times)
@@ -216,47 +192,24 @@ int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 5;
     const char *class = argc > 2 ? argv[2] : NULL;
-    const struct function more[] = {
-        {&cuDeviceGetName, "cuDeviceGetName"}, {&cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2"}, {&cuGraphLaunch, "cuGraphLaunch"}};
     struct loop ours = {0}, theirs = {0};
     struct neighbour loads = {.kind = MODULE, .number = 1};
-    void *module, *kernels[2], *pointer;
-    char name[64] = "";
-    int device;
-    doorbell_options_t options;
-    setvbuf(stdout, NULL, _IOLBF, 0);
+    void *module, *pointer;
     /* Each load compiles: nothing comes from the driver's cache on disk. */
     setenv("CUDA_CACHE_DISABLE", "1", 1);
-    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
-    int watching = doorbell_init();
-    if (!load_cuda() || !load_functions(more, sizeof more / sizeof *more)) {
-        printf("no libcuda: there are no graphs\n");
-        return 77;
-    }
-    check(watching, "doorbell_init");
-    cuda(cuInit(0), "cuInit");
-    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-    cuda(cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
-    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    begin_beside_cuda("there are no graphs");
     cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
-    cuda(cuModuleGetFunction(&kernels[0], module, "copy"), "cuModuleGetFunction");
-    cuda(cuModuleGetFunction(&kernels[1], module, "add1"), "cuModuleGetFunction");
+    void *kernels[2] = {kernel_of(module, "copy"), kernel_of(module, "add1")};
     cuda(cuMemAlloc(&input, BYTES), "cuMemAlloc");
     cuda(cuMemAlloc(&output, BYTES), "cuMemAlloc");
     cuda(cuMemHostAlloc(&pointer, 2 * BYTES, 0), "cuMemHostAlloc");
     camera = pointer;
     result = camera + BYTES / 4;
     cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_create(&options, &doorbell), "doorbell_create");
+    open_session(0, 0);
     /* All of it before the neighbour begins: preparing takes CUDA's locks. */
     void *alone = graph_of(kernels, 0), *whole = graph_of(kernels, 1);
     doorbell_graph_t chain = chain_of(alone);
-    if (!chain)
-        return 77;
     cuda(cuGraphLaunch(whole, stream), "cuGraphLaunch");
     cuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
     pause_at = UINT64_MAX;
@@ -274,7 +227,7 @@ int main(int argc, char **argv)
     pthread_join(loads.id, NULL);
     if (loads.status)
         printf("the neighbour ended early: %s: CUDA error %d\n", loads.refused, loads.status);
-    int times = strcmp(name, "softcuda") != 0;
+    int times = !is_software();
     print("doorbell", &ours, times);
     print("CUDA", &theirs, times);
     printf("beside a thread that loaded %" PRIu64 " modules\n", loads.done);

@@ -16,38 +16,11 @@
  * Exit status 0: every result right; 1: otherwise; 77: no CUDA, or graphs cannot be cloned here. */
 #define _GNU_SOURCE
 #include "driver_api.h"
-#include <inttypes.h>
+#include "samples.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
-static doorbell_t *doorbell;
-
 enum { BLOCKS = 4, THREADS = 64, FIRST = 1000000, EACH = 4 };
-#define PATIENCE UINT64_C(10000000000)
-
-/* The part of the CUDA driver API that is needed. */
-typedef unsigned long long address_t;
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDeviceGetName)(char *, int, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuMemAlloc)(address_t *, size_t);
-static int (*cuMemFree)(address_t);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuStreamSynchronize)(void *);
-static int (*cuStreamBeginCapture)(void *, int);
-static int (*cuStreamEndCapture)(void *, void **);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleUnload)(void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*cuGraphInstantiate)(void **, void *, unsigned long long);
-static int (*cuGraphLaunch)(void *, void *);
-static int (*cuGraphExecDestroy)(void *);
-static int (*cuGraphDestroy)(void *);
-static void *context;
 
 /* store(word, value): *word = value. add1(word): adds 1 for each thread. copy(to, from, bytes): one thread copies. */
 static const char PTX[] =
@@ -91,23 +64,6 @@ static const char PTX[] =
     "    ret;\n"
     "}\n";
 
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDeviceGetName, "cuDeviceGetName"},
-        {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
-        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamSynchronize, "cuStreamSynchronize"},
-        {&cuStreamBeginCapture, "cuStreamBeginCapture_v2"}, {&cuStreamEndCapture, "cuStreamEndCapture"},
-        {&cuModuleLoadData, "cuModuleLoadData"}, {&cuModuleUnload, "cuModuleUnload"},
-        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
-        {&cuGraphInstantiate, "cuGraphInstantiateWithFlags"}, {&cuGraphLaunch, "cuGraphLaunch"},
-        {&cuGraphExecDestroy, "cuGraphExecDestroy"}, {&cuGraphDestroy, "cuGraphDestroy"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
-
-static _Atomic int stop;
 static unsigned long set_up;
 
 /* What delays CUDA's own launches. */
@@ -134,11 +90,11 @@ static void *stream, *exec;
 
 static void make_graph(void)
 {
-    void *module, *kernels[3], *pointer, *graph;
+    void *module, *kernels[3], *pointer;
     const char *names[3] = {"store", "add1", "copy"};
     cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
     for (int i = 0; i < 3; i++)
-        cuda(cuModuleGetFunction(&kernels[i], module, names[i]), "cuModuleGetFunction");
+        kernels[i] = kernel_of(module, names[i]);
     cuda(cuMemAlloc(&word, 4), "cuMemAlloc");
     cuda(cuMemHostAlloc(&pointer, 4096, 0), "cuMemHostAlloc");
     result = pointer;
@@ -151,9 +107,7 @@ static void make_graph(void)
     cuda(cuLaunchKernel(kernels[0], 1, 1, 1, 1, 1, 1, 0, stream, store, NULL), "cuLaunchKernel");
     cuda(cuLaunchKernel(kernels[1], BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, add, NULL), "cuLaunchKernel");
     cuda(cuLaunchKernel(kernels[2], 1, 1, 1, 1, 1, 1, 0, stream, copy, NULL), "cuLaunchKernel");
-    cuda(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-    cuda(cuGraphInstantiate(&exec, graph, 0), "cuGraphInstantiate");
-    cuda(cuGraphDestroy(graph), "cuGraphDestroy");
+    exec = captured(stream);
 }
 
 static unsigned long wrong;
@@ -166,82 +120,26 @@ static void expect(uint32_t value, const char *whose)
     *result = 0;
 }
 
-/* Nanoseconds of the call, and until the result was there. */
-struct series { const char *whose; uint64_t *call, *done; size_t count; };
-
-static struct series series(const char *whose, size_t most)
-{
-    struct series s = {whose, malloc(most * 8), malloc(most * 8), 0};
-    if (!s.call || !s.done)
-        exit(1);
-    return s;
-}
+/* The call, and until the result was there. */
+struct series { struct samples call, done; };
 
 static void took(struct series *s, uint64_t begun, uint64_t called)
 {
-    s->call[s->count] = called - begun;
-    s->done[s->count++] = now() - begun;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Nearest ranks; one with fewer than ten samples beyond it is left out. */
-static void print_ranks(const char *what, uint64_t *samples, size_t count)
-{
-    const struct { const char *name; size_t of_a_thousand; } ranks[] = {{"p50", 500}, {"p99", 990}, {"p99.9", 999}};
-    qsort(samples, count, sizeof *samples, ascending);
-    printf("  %s", what);
-    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
-        if (count * (1000 - ranks[i].of_a_thousand) >= 10000)
-            printf("  %s %.3f", ranks[i].name, (double)samples[(count * ranks[i].of_a_thousand + 999) / 1000 - 1] / 1e3);
-    printf("  max %.3f us\n", (double)samples[count - 1] / 1e3);
-}
-
-static void print_series(struct series *s)
-{
-    printf("%s, %zu launches\n", s->whose, s->count);
-    print_ranks("the call", s->call, s->count);
-    print_ranks("result there", s->done, s->count);
+    add(&s->call, called - begun);
+    add(&s->done, now() - begun);
 }
 
 int main(int argc, char **argv)
 {
     unsigned long launches = argc > 1 ? strtoul(argv[1], NULL, 10) : 100000;
-    struct series ours = series("doorbell", launches), theirs = series("CUDA", launches);
-    char name[64] = "";
-    int device;
-    doorbell_options_t options;
+    struct series ours = {0}, theirs = {0};
     doorbell_graph_t graph;
     pthread_t thread;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
-    int watching = doorbell_init();
-    if (!load_cuda()) {
-        printf("no libcuda: there are no graphs\n");
-        return 77;
-    }
-    check(watching, "doorbell_init");
-    cuda(cuInit(0), "cuInit");
-    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-    cuda(cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
-    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    begin_beside_cuda("there are no graphs");
     make_graph();
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_create(&options, &doorbell), "doorbell_create");
+    open_session(0, 0);
     /* It is launched a few times by CUDA, and its words are read. */
-    int prepared = doorbell_graph_create(doorbell, exec, stream, &graph);
-    if (prepared == DOORBELL_UNAVAILABLE) {
-        printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
-        return 77;
-    }
-    check(prepared, "doorbell_graph_create");
+    graph = cloned(doorbell, exec, stream);
     expect(FIRST, "CUDA's launch");
     if (pthread_create(&thread, NULL, sets_up, NULL) != 0)
         return 1;
@@ -266,11 +164,13 @@ int main(int argc, char **argv)
     }
     stop = 1;
     pthread_join(thread, NULL);
-    printf("%zu launches by doorbell and %zu by CUDA beside %lu set-ups: %s\n", ours.count, theirs.count, set_up,
+    printf("%zu launches by doorbell and %zu by CUDA beside %lu set-ups: %s\n", ours.call.count, theirs.call.count, set_up,
            wrong ? "there are WRONG results" : "every result right");
-    if (strcmp(name, "softcuda") != 0 && ours.count > 0) {
-        print_series(&ours);
-        print_series(&theirs);
+    if (!is_software()) {
+        say("doorbell, the call", &ours.call);
+        say("doorbell, result there", &ours.done);
+        say("CUDA, the call", &theirs.call);
+        say("CUDA, result there", &theirs.done);
     }
     check(doorbell_graph_free(doorbell, graph), "doorbell_graph_free");
     check(doorbell_free(doorbell), "doorbell_free");

@@ -11,26 +11,10 @@
  * Exit status: 0, 1 for a wrong answer or an error, 77 without CUDA. */
 #define _GNU_SOURCE
 #include "driver_api.h"
-#include <inttypes.h>
+#include "samples.h"
 #include <stdarg.h>
 
-static doorbell_t *doorbell;
-
-enum { WORDS = 14, NUMBER = 14, SUM = 15, MOST = 1000000 };
-#define PATIENCE UINT64_C(5000000000)
-
-typedef unsigned long long address_t;
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuMemAlloc)(address_t *, size_t);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuStreamSynchronize)(void *);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+enum { WORDS = 14, NUMBER = 14, SUM = 15 };
 
 static char ptx[16384];
 
@@ -78,31 +62,6 @@ static void write_kernel(void)
     line("    @%%p1 bra AGAIN;\nEND:\n    ret;\n}");
 }
 
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemHostAlloc, "cuMemHostAlloc"},
-        {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamSynchronize, "cuStreamSynchronize"},
-        {&cuModuleLoadData, "cuModuleLoadData"}, {&cuModuleGetFunction, "cuModuleGetFunction"},
-        {&cuLaunchKernel, "cuLaunchKernel"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void say(const char *what, uint32_t *ns, size_t n)
-{
-    qsort(ns, n, sizeof *ns, by_value);
-    printf("%-26s n %zu, p50 %" PRIu32 " ns, p99 %" PRIu32 " ns, max %" PRIu32 " ns\n", what, n, ns[n / 2], ns[n - n / 100 - 1],
-           ns[n - 1]);
-}
-
 int main(int argc, char **argv)
 {
     unsigned long messages = argc > 1 ? strtoul(argv[1], NULL, 10) : 10000;
@@ -111,44 +70,25 @@ int main(int argc, char **argv)
         fputs(ptx, stdout);
         return 0;
     }
-    if (messages < 1 || messages > MOST)
+    if (messages < 1)
         messages = 1;
-    int watching = doorbell_init();
-    if (!load_cuda()) {
-        printf("no libcuda: there is no kernel to be told\n");
-        return 77;
-    }
-    check(watching, "doorbell_init");
-    int device;
-    void *context, *module, *kernel, *stream, *host;
+    begin_beside_cuda("there is no kernel to be told");
+    void *module, *kernel, *stream, *host;
     address_t video;
-    cuda(cuInit(0), "cuInit");
-    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     cuda(cuModuleLoadData(&module, ptx), "cuModuleLoadData");
-    cuda(cuModuleGetFunction(&kernel, module, "serve"), "cuModuleGetFunction");
+    kernel = kernel_of(module, "serve");
     cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
     cuda(cuMemAlloc(&video, 64), "cuMemAlloc");
     cuda(cuMemHostAlloc(&host, 64, 0), "cuMemHostAlloc");
-    doorbell_buffer_t mailbox, answers;
     doorbell_message_t message;
-    doorbell_options_t options;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.lanes = 1;
-    check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video, 64, &mailbox), "pin GPU memory");
-    check(doorbell_buffer_register(doorbell, host, 64, &answers), "pin host memory");
+    open_session(1, 0);
+    doorbell_buffer_t mailbox = pinned((void *)(uintptr_t)video, 64), answers = pinned(host, 64);
     check(doorbell_message_create(doorbell, mailbox, 0, answers, 0, &message), "doorbell_message_create");
     address_t answers_at = (address_t)(uintptr_t)host;
     void *arguments[] = {&video, &answers_at};
     cuda(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
 
-    uint32_t *sends = calloc(messages, sizeof *sends), *rounds = calloc(messages, sizeof *rounds);
-    if (!sends || !rounds)
-        return 1;
+    struct samples sends = {0}, rounds = {0};
     for (unsigned long n = 0; n <= messages; n++) {
         uint32_t parameters[WORDS], answer[WORDS], number;
         for (uint32_t i = 0; i < WORDS; i++)
@@ -159,8 +99,8 @@ int main(int argc, char **argv)
         check(doorbell_message_wait(doorbell, message, number, answer, PATIENCE), "wait for the answer");
         uint64_t end = now();
         if (n < messages) {
-            sends[n] = (uint32_t)(sent - start);
-            rounds[n] = (uint32_t)(end - start);
+            add(&sends, sent - start);
+            add(&rounds, end - start);
         }
         for (uint32_t i = 0; i < WORDS; i++) {
             if (answer[i] != parameters[i] + i + 1) {
@@ -171,8 +111,8 @@ int main(int argc, char **argv)
     }
     cuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
     printf("%lu messages of 56 bytes to a running kernel, every answer right\n", messages);
-    say("send", sends, messages);
-    say("send, and its answer", rounds, messages);
+    say("send", &sends);
+    say("send, and its answer", &rounds);
     check(doorbell_message_free(doorbell, message), "doorbell_message_free");
     check(doorbell_free(doorbell), "doorbell_free");
     return 0;

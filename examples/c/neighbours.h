@@ -1,10 +1,8 @@
-/* What undelayed.c has beside its copies: threads that load modules, allocate, register, create streams or instantiate graphs, and the
- * part of the CUDA driver API that they and it need. */
+/* What undelayed.c has beside its copies: threads that load modules, allocate, register, create streams or instantiate graphs. */
 #ifndef NEIGHBOURS_H
 #define NEIGHBOURS_H
 
 #include "driver_api.h"
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -12,50 +10,6 @@
 
 enum { KERNELS = 400, NODES = 2000 };
 #define BLOCK ((size_t)64 << 20) /* what neighbours allocate and register */
-
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuMemAlloc)(unsigned long long *, size_t);
-static int (*cuMemFree)(unsigned long long);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static int (*cuMemFreeHost)(void *);
-static int (*cuMemHostRegister)(void *, size_t, unsigned);
-static int (*cuMemHostUnregister)(void *);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuStreamDestroy)(void *);
-static int (*cuStreamSynchronize)(void *);
-static int (*cuStreamBeginCapture)(void *, int);
-static int (*cuStreamEndCapture)(void *, void **);
-static int (*cuMemcpyHtoDAsync)(unsigned long long, const void *, size_t, void *);
-static int (*cuMemcpyDtoH)(void *, unsigned long long, size_t);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleUnload)(void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*cuGraphInstantiate)(void **, void *, unsigned long long);
-static int (*cuGraphExecDestroy)(void *);
-static int (*cuGraphDestroy)(void *);
-static void *context;
-
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemFree, "cuMemFree_v2"},
-        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemFreeHost, "cuMemFreeHost"},
-        {&cuMemHostRegister, "cuMemHostRegister_v2"}, {&cuMemHostUnregister, "cuMemHostUnregister"},
-        {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamDestroy, "cuStreamDestroy_v2"},
-        {&cuStreamSynchronize, "cuStreamSynchronize"}, {&cuStreamBeginCapture, "cuStreamBeginCapture_v2"},
-        {&cuStreamEndCapture, "cuStreamEndCapture"}, {&cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2"},
-        {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"}, {&cuModuleLoadData, "cuModuleLoadData"}, {&cuModuleUnload, "cuModuleUnload"},
-        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
-        {&cuGraphInstantiate, "cuGraphInstantiateWithFlags"}, {&cuGraphExecDestroy, "cuGraphExecDestroy"},
-        {&cuGraphDestroy, "cuGraphDestroy"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
 
 enum kind { NOTHING, MODULE, DEVICE, PINNED, REGISTER, STREAM, GRAPH, KINDS };
 static const char *const names[KINDS] = {"nothing", "module", "device", "pinned", "register", "stream", "graph"};

@@ -15,34 +15,11 @@
  * Exit status: 0, 1 for wrong data or an error, 77 without CUDA. */
 #define _GNU_SOURCE
 #include "driver_api.h"
-#include <inttypes.h>
+#include "samples.h"
 #include <sched.h>
 
-static doorbell_t *doorbell;
+enum { LARGE = 64 * 1024, WARM = 20 };
 
-enum { LARGE = 64 * 1024, MOST = 20000, WARM = 20 };
-#define PATIENCE UINT64_C(5000000000)
-
-typedef unsigned long long address_t;
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuCtxSynchronize)(void);
-static int (*cuMemAlloc)(address_t *, size_t);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static int (*cuMemcpyDtoH)(void *, address_t, size_t);
-static int (*cuMemcpyDtoHAsync)(void *, address_t, size_t, void *);
-static int (*cuMemcpyHtoDAsync)(address_t, const void *, size_t, void *);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuStreamWriteValue32)(void *, address_t, uint32_t, unsigned);
-static int (*cuStreamWaitValue32)(void *, address_t, uint32_t, unsigned);
-static int (*cuEventCreate)(void **, unsigned);
-static int (*cuEventRecord)(void *, void *);
-static int (*cuStreamWaitEvent)(void *, void *, unsigned);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static void *stream, *other, *before, *after, *gate, *mark;
 
 /* gate(gate, data, flag, number): waits until the word at gate is the number or above, at most two seconds; stores the number at data,
@@ -86,21 +63,6 @@ static const char PTX[] =
     "    ret;\n"
     "}\n";
 
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuCtxSynchronize, "cuCtxSynchronize"}, {&cuMemAlloc, "cuMemAlloc_v2"},
-        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"},
-        {&cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2"}, {&cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2"},
-        {&cuStreamCreate, "cuStreamCreate"}, {&cuModuleLoadData, "cuModuleLoadData"},
-        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
-        {&cuEventCreate, "cuEventCreate"}, {&cuEventRecord, "cuEventRecord"}, {&cuStreamWaitEvent, "cuStreamWaitEvent"},
-        {&cuStreamWriteValue32, "cuStreamWriteValue32_v2"}, {&cuStreamWaitValue32, "cuStreamWaitValue32_v2"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
-
 enum by { NOTHING, CUDA, EVENTS, OURS, WRITE, WAIT };
 enum what { ENDED_THERE, THERE_NEXT, ENDED_NEXT, COPY_CALL, HOLD_CALL, METRICS };
 static const char *const METRIC[METRICS] = {"kernel end -> bytes there", "bytes there -> next kernel", "kernel end -> next kernel",
@@ -111,8 +73,7 @@ struct cell {
     enum by by;
     int to_host;
     uint32_t bytes;
-    uint32_t *ns[METRICS];
-    size_t count[METRICS];
+    struct samples of[METRICS];
 };
 
 static struct cell cells[] = {
@@ -154,18 +115,12 @@ static uint64_t arrived(uint64_t at, uint32_t number, const char *what)
         if (*word(at) == number)
             return at_least;
         if (at_least - start > PATIENCE) {
-            fprintf(stderr, "%s: not there after five seconds\n", what);
+            fprintf(stderr, "%s: not there after ten seconds\n", what);
             exit(1);
         }
         if (at_least - start > 1000000)
             sched_yield();
     }
-}
-
-static void add(struct cell *c, enum what what, uint64_t ns)
-{
-    if (c->count[what] < MOST)
-        c->ns[what][c->count[what]++] = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
 }
 
 static void launch(void *kernel, void **arguments)
@@ -248,15 +203,15 @@ static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
     }
     if (!counts)
         return;
-    add(c, ENDED_NEXT, running - ended);
+    add(&c->of[ENDED_NEXT], running - ended);
     if (c->to_host) {
-        add(c, ENDED_THERE, there - ended);
-        add(c, THERE_NEXT, running - there);
+        add(&c->of[ENDED_THERE], there - ended);
+        add(&c->of[THERE_NEXT], running - there);
     }
     if (c->by != NOTHING)
-        add(c, COPY_CALL, called);
+        add(&c->of[COPY_CALL], called);
     if (c->by == OURS || c->by == EVENTS)
-        add(c, HOLD_CALL, held);
+        add(&c->of[HOLD_CALL], held);
     if (raw)
         fprintf(raw, "%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c->name, number, there ? there - ended : 0,
                 running - ended, called, held);
@@ -289,24 +244,12 @@ static void first_calls(void)
     cuda(cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-static int by_value(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void open_all(void)
 {
-    doorbell_options_t options;
-    int device;
-    void *context, *module, *pointer;
-    cuda(cuInit(0), "cuInit");
-    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    void *module, *pointer;
     cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
-    cuda(cuModuleGetFunction(&gate, module, "gate"), "cuModuleGetFunction");
-    cuda(cuModuleGetFunction(&mark, module, "mark"), "cuModuleGetFunction");
+    gate = kernel_of(module, "gate");
+    mark = kernel_of(module, "mark");
     cuda(cuMemAlloc(&video_at, LARGE), "cuMemAlloc");
     cuda(cuMemHostAlloc(&pointer, ALL, 0), "cuMemHostAlloc");
     cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
@@ -315,13 +258,9 @@ static void open_all(void)
     cuda(cuEventCreate(&after, DISABLE_TIMING), "cuEventCreate");
     host_at = pointer;
     memset(host_at, 0, ALL);
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.lanes = 1;
-    check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, LARGE, &video), "pin GPU memory");
-    check(doorbell_buffer_register(doorbell, pointer, ALL, &host), "pin host memory");
+    open_session(1, 0);
+    video = pinned((void *)(uintptr_t)video_at, LARGE);
+    host = pinned(pointer, ALL);
 }
 
 int main(int argc, char **argv)
@@ -341,20 +280,9 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (rounds > MOST)
-        rounds = MOST;
-    int watching = doorbell_init();
-    if (!load_cuda()) {
-        printf("no libcuda: there are no streams to be ordered against\n");
-        return 77;
-    }
-    check(watching, "doorbell_init");
+    begin_beside_cuda("there are no streams to be ordered against");
     open_all();
     end_at_signals();
-    for (int i = 0; i < CELLS; i++)
-        for (int m = 0; m < METRICS; m++)
-            if (!(cells[i].ns[m] = calloc(MOST, sizeof(uint32_t))))
-                return 1;
     if (raw)
         fprintf(raw, "cell,number,ended_to_there_ns,ended_to_next_ns,copy_call_ns,hold_call_ns\n");
     first_calls();
@@ -367,17 +295,14 @@ int main(int argc, char **argv)
         done += round >= WARM;
     }
     cuda(cuCtxSynchronize(), "cuCtxSynchronize");
-    printf("%lu rounds in %.1f s, the cells in turns, all data right; ns\n", done, (double)(now() - start) / 1e9);
+    printf("%lu rounds in %.1f s, the cells in turns, all data right; ns; 0: fewer than ten samples lie beyond it\n", done, (double)(now() - start) / 1e9);
     printf("%-27s %-26s %7s %8s %8s %9s\n", "what", "way", "n", "p50", "p99", "max");
     for (int m = 0; m < METRICS; m++) {
         for (int i = 0; i < CELLS; i++) {
-            uint32_t *ns = cells[i].ns[m];
-            size_t n = cells[i].count[m];
-            if (n == 0)
-                continue;
-            qsort(ns, n, sizeof *ns, by_value);
-            printf("%-27s %-26s %7zu %8" PRIu32 " %8" PRIu32 " %9" PRIu32 "\n", METRIC[m], cells[i].name, n, ns[n / 2],
-                   ns[n - n / 100 - 1], ns[n - 1]);
+            struct samples *s = &cells[i].of[m];
+            sorted(s);
+            if (s->count)
+                printf("%-27s %-26s %7zu %8" PRIu64 " %8" PRIu64 " %9" PRIu64 "\n", METRIC[m], cells[i].name, s->count, p50(s), p99(s), most(s));
         }
     }
     if (raw)

@@ -20,32 +20,13 @@
  * Exit status 0: no mismatch, or with --without-order at least one; 1: otherwise; 77: no CUDA. */
 #define _GNU_SOURCE
 #include "driver_api.h"
-#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-static doorbell_t *doorbell;
-
 enum { THREADS = 8, ALONE = 4, CHAINS = ALONE + (THREADS - ALONE) / 2, WORDS = 16384, DEPTH = 32, PIECES = 4 };
-#define PATIENCE UINT64_C(10000000000)
 
-/* The part of the CUDA driver API that is needed. */
-typedef unsigned long long address_t;
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuCtxSynchronize)(void);
-static int (*cuMemAlloc)(address_t *, size_t);
-static int (*cuMemHostAlloc)(void **, size_t, unsigned);
-static int (*cuMemcpyHtoD)(address_t, const void *, size_t);
-static int (*cuMemcpyDtoH)(void *, address_t, size_t);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static void *context, *kernel;
+static void *kernel;
 
 /* step(buffer, check, expected, write, next, wrong): adds to *wrong how many of the first `check` words are not the pattern of
  * `expected`, and writes the pattern of `next` to the first `write`. A word's pattern is seed * 0x9e3779b1 ^ index * 0x85ebca6b. */
@@ -102,18 +83,6 @@ static const char PTX[] =
     "DONE:\n"
     "    ret;\n"
     "}\n";
-
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-        {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuCtxSynchronize, "cuCtxSynchronize"}, {&cuMemAlloc, "cuMemAlloc_v2"},
-        {&cuMemHostAlloc, "cuMemHostAlloc"}, {&cuMemcpyHtoD, "cuMemcpyHtoD_v2"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"},
-        {&cuStreamCreate, "cuStreamCreate"}, {&cuModuleLoadData, "cuModuleLoadData"},
-        {&cuModuleGetFunction, "cuModuleGetFunction"}, {&cuLaunchKernel, "cuLaunchKernel"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
 
 /* Without these, nothing orders the one or the other. */
 static int copies_wait = 1, streams_wait = 1;
@@ -247,29 +216,19 @@ static unsigned long copied(void)
 
 static void open_all(void)
 {
-    doorbell_options_t options;
-    int device;
     void *module, *pointer;
     address_t wrong;
     uint64_t zeros[CHAINS] = {0};
-    cuda(cuInit(0), "cuInit");
-    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
     cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
-    cuda(cuModuleGetFunction(&kernel, module, "step"), "cuModuleGetFunction");
+    kernel = kernel_of(module, "step");
     cuda(cuMemAlloc(&video_at, CHAINS * 2 * WORDS * 4u), "cuMemAlloc");
     cuda(cuMemHostAlloc(&pointer, CHAINS * WORDS * 4u, 0), "cuMemHostAlloc");
     cuda(cuMemAlloc(&wrong, sizeof zeros), "cuMemAlloc");
     cuda(cuMemcpyHtoD(wrong, zeros, sizeof zeros), "cuMemcpyHtoD");
     host_at = pointer;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.lanes = THREADS;
-    check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u, &video), "pin GPU memory");
-    check(doorbell_buffer_register(doorbell, pointer, CHAINS * WORDS * 4u, &host), "pin host memory");
+    open_session(THREADS, 0);
+    video = pinned((void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u);
+    host = pinned(pointer, CHAINS * WORDS * 4u);
     for (unsigned i = 0; i < CHAINS; i++) {
         chains[i].number = i;
         chains[i].wrong = wrong + 8 * i;
@@ -316,14 +275,7 @@ int main(int argc, char **argv)
         } else
             return usage();
     }
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
-    int watching = doorbell_init();
-    if (!load_cuda()) {
-        printf("no libcuda: there are no streams to be ordered against\n");
-        return 77;
-    }
-    check(watching, "doorbell_init");
+    begin_beside_cuda("there are no streams to be ordered against");
     open_all();
     end_at_signals();
 

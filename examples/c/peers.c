@@ -13,29 +13,12 @@
 #include "samples.h"
 
 enum { LARGEST = 64 << 20, SIZES = 6, WAYS = 4 };
-#define PATIENCE UINT64_C(5000000000)
-
-typedef unsigned long long address_t;
-static int (*cuInit)(unsigned), (*cuDeviceGetCount)(int *), (*cuDeviceGet)(int *, int), (*cuDeviceCanAccessPeer)(int *, int, int);
-static int (*cuDevicePrimaryCtxSetFlags)(int, unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *);
-static int (*cuCtxEnablePeerAccess)(void *, unsigned), (*cuCtxDisablePeerAccess)(void *);
-static int (*cuMemAlloc)(address_t *, size_t), (*cuMemcpyHtoD)(address_t, const void *, size_t), (*cuMemcpyDtoH)(void *, address_t, size_t);
-static int (*cuMemcpyPeerAsync)(address_t, void *, address_t, void *, size_t, void *), (*cuStreamCreate)(void **, unsigned), (*cuStreamSynchronize)(void *);
-
-static const struct function FUNCTIONS[] = {
-    {&cuInit, "cuInit"}, {&cuDeviceGetCount, "cuDeviceGetCount"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer"},
-    {&cuDevicePrimaryCtxSetFlags, "cuDevicePrimaryCtxSetFlags_v2"}, {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"},
-    {&cuCtxSetCurrent, "cuCtxSetCurrent"}, {&cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess"}, {&cuCtxDisablePeerAccess, "cuCtxDisablePeerAccess"},
-    {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemcpyHtoD, "cuMemcpyHtoD_v2"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"},
-    {&cuMemcpyPeerAsync, "cuMemcpyPeerAsync"}, {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamSynchronize, "cuStreamSynchronize"},
-};
 
 static const size_t BYTES[SIZES] = {8, 4096, 64 << 10, 1 << 20, 16 << 20, LARGEST};
 static const char *const NAMES[WAYS] = {"doorbell to the other", "CUDA to the other", "doorbell from the other", "CUDA from the other"};
 
 static void *contexts[2], *stream;
 static address_t memory[2];
-static doorbell_t *doorbell;
 static doorbell_buffer_t buffers[2];
 static doorbell_transfer_t transfers[SIZES][2];
 
@@ -87,7 +70,7 @@ int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 200, count = 0, devices[2], can[2] = {0};
     int watching = doorbell_init();
-    if (!load_functions(FUNCTIONS, sizeof FUNCTIONS / sizeof *FUNCTIONS) || cuInit(0) != 0 || cuDeviceGetCount(&count) != 0 || count < 2) {
+    if (!load_cuda() || cuInit(0) != 0 || cuDeviceGetCount(&count) != 0 || count < 2) {
         printf("no two GPUs\n");
         return 77;
     }
@@ -108,16 +91,11 @@ int main(int argc, char **argv)
     }
     cuda(cuCtxSetCurrent(contexts[0]), "cuCtxSetCurrent");
     cuda(cuStreamCreate(&stream, 1), "cuStreamCreate");
-    doorbell_options_t options;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.lanes = 1;
-    check(doorbell_create(&options, &doorbell), "doorbell_create");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)memory[0], LARGEST, &buffers[0]), "doorbell_buffer_register");
+    open_session(1, 0);
+    buffers[0] = pinned((void *)(uintptr_t)memory[0], LARGEST);
     is_refused("before peer access");
     cuda(cuCtxEnablePeerAccess(contexts[1], 0), "cuCtxEnablePeerAccess");
-    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)memory[1], LARGEST, &buffers[1]), "doorbell_buffer_register");
+    buffers[1] = pinned((void *)(uintptr_t)memory[1], LARGEST);
     for (int size = 0; size < SIZES; size++)
         for (int from = 0; from < 2; from++)
             check(doorbell_transfer_create(doorbell, buffers[!from], 0, buffers[from], 0, BYTES[size], &transfers[size][from]), "doorbell_transfer_create");
@@ -149,7 +127,7 @@ int main(int argc, char **argv)
     for (int size = 0; size < SIZES; size++)
         for (int way = 0; way < WAYS; way++) {
             struct samples *s = &taken[size][way];
-            qsort(s->ns, s->count, sizeof *s->ns, by_value);
+            sorted(s);
             printf("%10zu  %-24s %8zu %10s %10s %10s %8.2f\n", BYTES[size], NAMES[way], s->count, text(p50(s)), text(p99(s)), text(most(s)),
                    (double)BYTES[size] / (double)p50(s));
         }

@@ -25,6 +25,12 @@ static inline int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static inline void sorted(struct samples *s)
+{
+    if (s->count)
+        qsort(s->ns, s->count, sizeof *s->ns, by_value);
+}
+
 /* Of sorted samples, the nearest rank: the least one that `of` in `out_of` do not exceed. At least ten have to lie beyond it (but of
  * the median), otherwise 0. */
 static inline uint64_t percentile(const struct samples *s, uint64_t of, uint64_t out_of)
@@ -54,6 +60,13 @@ static inline const char *text(uint64_t ns)
     else
         snprintf(to, sizeof *texts, "%.*f %s", unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2, value, units[unit]);
     return to;
+}
+
+static inline void say(const char *what, struct samples *s)
+{
+    sorted(s);
+    if (s->count)
+        printf("%-34s %6zu samples, p50 %s, p99 %s, p99.9 %s, max %s\n", what, s->count, text(p50(s)), text(p99(s)), text(p999(s)), text(most(s)));
 }
 
 #endif

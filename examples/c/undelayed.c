@@ -22,11 +22,8 @@
 #include <getopt.h>
 #include <sched.h>
 
-static doorbell_t *doorbell;
-
 enum { MOST_THREADS = 128, MOST_COUNTS = 8, COMPARE = 64 };
 #define PIECE ((size_t)1 << 20)  /* what is pinned, and the largest copy */
-#define PATIENCE UINT64_C(10000000000)
 #define WITHIN 10000 /* ns */
 
 /* ---- What is measured ---- */
@@ -188,21 +185,20 @@ static void write_raw(const struct row *row, unsigned round, const size_t *from)
 {
     for (int s = 0; raw && s < SERIES; s++) {
         size_t count = row->of[s].count - from[s];
-        uint64_t *sorted = malloc(count * sizeof *sorted + 1);
-        if (count == 0 || !sorted) {
-            free(sorted);
+        struct samples part = {0};
+        for (size_t i = 0; i < count; i++)
+            add(&part, row->of[s].ns[from[s] + i]);
+        if (count == 0)
             continue;
-        }
-        memcpy(sorted, row->of[s].ns + from[s], count * sizeof *sorted);
-        qsort(sorted, count, sizeof *sorted, by_value);
+        sorted(&part);
         fprintf(raw, "%u %s %u %s", round, names[row->kind], row->threads, series_names[s]);
         for (size_t i = 0, times; i < count; i += times) {
-            for (times = 1; i + times < count && sorted[i + times] == sorted[i];)
+            for (times = 1; i + times < count && part.ns[i + times] == part.ns[i];)
                 times++;
-            fprintf(raw, times > 1 ? " %" PRIu64 "*%zu" : " %" PRIu64, sorted[i], times);
+            fprintf(raw, times > 1 ? " %" PRIu64 "*%zu" : " %" PRIu64, part.ns[i], times);
         }
         fprintf(raw, "\n");
-        free(sorted);
+        free(part.ns);
     }
     if (raw)
         fflush(raw);
@@ -372,18 +368,9 @@ static void write_json(struct row *rows, size_t count)
 
 static void open_all(void)
 {
-    if (with_cuda) {
-        int gpu;
-        cuda(cuInit(0), "cuInit");
-        cuda(cuDeviceGet(&gpu, 0), "cuDeviceGet");
-        cuda(cuDevicePrimaryCtxRetain(&context, gpu), "cuDevicePrimaryCtxRetain");
-        cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    }
-    doorbell_options_t how;
-    memset(&how, 0, sizeof how);
-    how.size = sizeof how;
-    how.lanes = 1;
-    how.kind = options.software ? DOORBELL_SOFTWARE : DOORBELL_ANY;
+    if (with_cuda)
+        open_context();
+    doorbell_options_t how = {.size = sizeof how, .lanes = 1, .kind = options.software ? DOORBELL_SOFTWARE : DOORBELL_ANY};
     check(doorbell_create(&how, &doorbell), "doorbell_create");
     on_cudas_memory = with_cuda && !options.software;
     void *memory = NULL;
@@ -396,8 +383,8 @@ static void open_all(void)
     if (on_cudas_memory) {
         cuda(cuMemHostAlloc(&memory, 2 * PIECE, 0), "cuMemHostAlloc");
         cuda(cuMemAlloc(&device_address, 2 * PIECE), "cuMemAlloc");
-        check(doorbell_buffer_register(doorbell, memory, 2 * options.bytes, &host), "pin host memory");
-        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device_address, options.bytes, &device), "pin GPU memory");
+        host = pinned(memory, 2 * options.bytes);
+        device = pinned((void *)(uintptr_t)device_address, options.bytes);
         data = memory;
         cuda(cuMemHostAlloc(&memory, BLOCK, 0), "cuMemHostAlloc");
         pool_host = memory;
@@ -550,8 +537,7 @@ int main(int argc, char **argv)
 
     for (size_t i = 0; i < count; i++)
         for (int s = 0; s < SERIES; s++)
-            if (rows[i].of[s].count)
-                qsort(rows[i].of[s].ns, rows[i].of[s].count, sizeof(uint64_t), by_value);
+            sorted(&rows[i].of[s]);
     printf("%.1f s, %u rounds%s\n", (double)(now() - begin) / 1e9, round, over ? ", ended early" : "");
     print_tables(rows, count);
     print_verdict(rows, count);

@@ -28,7 +28,6 @@
  * Exit status 0: every word right; 1: otherwise; 77: no CUDA, or graphs cannot be cloned here. */
 #define _GNU_SOURCE
 #include "driver_api.h"
-#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -38,29 +37,6 @@ enum { SLOTS = 32, SYNCHRONISE_EVERY = 1000, APART = 256, THREADS = 64, LANES = 
 enum way { ONE_LANE, MANY_LANES, BY_CUDA };
 static const char *const NAMES[WAYS] = {"one lane", "8 lanes", "CUDA"};
 static const unsigned COUNT[COUNTS] = {1, 8, THREADS};
-#define PATIENCE UINT64_C(10000000000)
-
-/* The part of the CUDA driver API that is needed. */
-typedef unsigned long long address_t;
-static int (*cuInit)(unsigned);
-static int (*cuDeviceGet)(int *, int);
-static int (*cuDeviceGetName)(char *, int, int);
-static int (*cuDevicePrimaryCtxRetain)(void **, int);
-static int (*cuCtxSetCurrent)(void *);
-static int (*cuMemAlloc)(address_t *, size_t);
-static int (*cuMemcpyHtoD)(address_t, const void *, size_t);
-static int (*cuMemcpyDtoH)(void *, address_t, size_t);
-static int (*cuStreamCreate)(void **, unsigned);
-static int (*cuStreamSynchronize)(void *);
-static int (*cuStreamBeginCapture)(void *, int);
-static int (*cuStreamEndCapture)(void *, void **);
-static int (*cuModuleLoadData)(void **, const void *);
-static int (*cuModuleGetFunction)(void **, void *, const char *);
-static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*cuGraphInstantiate)(void **, void *, unsigned long long);
-static int (*cuGraphLaunch)(void *, void *);
-static int (*cuGraphDestroy)(void *);
-static void *context;
 
 static const char PTX[] =
     ".version 6.0\n"
@@ -73,21 +49,6 @@ static const char PTX[] =
     "    red.global.add.u64 [%word], 1;\n"
     "    ret;\n"
     "}\n";
-
-static int load_cuda(void)
-{
-    const struct function functions[] = {
-        {&cuInit, "cuInit"}, {&cuDeviceGet, "cuDeviceGet"}, {&cuDeviceGetName, "cuDeviceGetName"},
-        {&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"}, {&cuCtxSetCurrent, "cuCtxSetCurrent"},
-        {&cuMemAlloc, "cuMemAlloc_v2"}, {&cuMemcpyHtoD, "cuMemcpyHtoD_v2"}, {&cuMemcpyDtoH, "cuMemcpyDtoH_v2"},
-        {&cuStreamCreate, "cuStreamCreate"}, {&cuStreamSynchronize, "cuStreamSynchronize"},
-        {&cuStreamBeginCapture, "cuStreamBeginCapture_v2"}, {&cuStreamEndCapture, "cuStreamEndCapture"},
-        {&cuModuleLoadData, "cuModuleLoadData"}, {&cuModuleGetFunction, "cuModuleGetFunction"},
-        {&cuLaunchKernel, "cuLaunchKernel"}, {&cuGraphInstantiate, "cuGraphInstantiateWithFlags"},
-        {&cuGraphLaunch, "cuGraphLaunch"}, {&cuGraphDestroy, "cuGraphDestroy"},
-    };
-    return load_functions(functions, sizeof functions / sizeof *functions);
-}
 
 /* Nanoseconds, in bins: below 2 * PARTS one for each, then PARTS for each power of two. */
 enum { PARTS = 64, BINS = 36 * PARTS };
@@ -333,33 +294,24 @@ static uint64_t read_word(const struct launcher *own)
 
 static void make_graph(struct launcher *own, void *kernel)
 {
-    void *graph, *arguments[] = {&own->word};
+    void *arguments[] = {&own->word};
     uint64_t zero = 0;
     cuda(cuMemcpyHtoD(own->word, &zero, sizeof zero), "cuMemcpyHtoD");
     cuda(cuStreamCreate(&own->stream, 1), "cuStreamCreate");
     /* Of this thread alone. */
     cuda(cuStreamBeginCapture(own->stream, 1), "cuStreamBeginCapture");
     cuda(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, own->stream, arguments, NULL), "cuLaunchKernel");
-    cuda(cuStreamEndCapture(own->stream, &graph), "cuStreamEndCapture");
-    cuda(cuGraphInstantiate(&own->exec, graph, 0), "cuGraphInstantiate");
-    cuda(cuGraphDestroy(graph), "cuGraphDestroy");
+    own->exec = captured(own->stream);
 }
 
-/* 0: graphs cannot be cloned here. */
-static int make_clone(struct launcher *own, unsigned thread)
+static void make_clone(struct launcher *own, unsigned thread)
 {
-    int made = doorbell_graph_create(own->doorbell, own->exec, own->stream, &own->graph);
-    if (made == DOORBELL_UNAVAILABLE) {
-        printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
-        return 0;
-    }
-    check(made, "doorbell_graph_create");
+    own->graph = cloned(own->doorbell, own->exec, own->stream);
     if (own->way == MANY_LANES) {
         doorbell_graph_t learnt = own->graph;
         check(doorbell_graph_create_copy(own->doorbell, learnt, thread % LANES, &own->graph), "doorbell_graph_create_copy");
         check(doorbell_graph_free(own->doorbell, learnt), "doorbell_graph_free");
     }
-    return 1;
 }
 
 static uint64_t number(const char *text, uint64_t most)
@@ -376,8 +328,8 @@ static uint64_t number(const char *text, uint64_t most)
 int main(int argc, char **argv)
 {
     char name[64] = "";
-    int device, wrong = 0;
-    void *module, *kernel;
+    int wrong = 0;
+    void *module;
     address_t words;
     doorbell_t *sessions[2];
     if (argc > 5) {
@@ -388,30 +340,14 @@ int main(int argc, char **argv)
     uint64_t rounds = argc > 2 ? number(argv[2], 1000000) : 1;
     uint64_t random = argc > 3 ? number(argv[3], UINT64_MAX) : now();
     uint64_t forks = argc > 4 ? number(argv[4], 1000000) : 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
-    int watching = doorbell_init();
-    if (!load_cuda()) {
-        printf("no libcuda: there are no graphs\n");
-        return 77;
-    }
-    check(watching, "doorbell_init");
-    cuda(cuInit(0), "cuInit");
-    cuda(cuDeviceGet(&device, 0), "cuDeviceGet");
-    cuda(cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
-    cuda(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
-    cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    begin_beside_cuda("there are no graphs");
+    cuda(cuDeviceGetName(name, sizeof name, 0), "cuDeviceGetName");
     cuda(cuModuleLoadData(&module, PTX), "cuModuleLoadData");
-    cuda(cuModuleGetFunction(&kernel, module, "add1"), "cuModuleGetFunction");
+    void *kernel = kernel_of(module, "add1");
     cuda(cuMemAlloc(&words, WAYS * THREADS * APART), "cuMemAlloc");
     for (unsigned i = 0; i < 2; i++) {
-        doorbell_options_t options;
-        memset(&options, 0, sizeof options);
-        options.size = sizeof options;
-        options.kind = DOORBELL_BESIDE_CUDA;
-        options.lanes = 1;
-        options.launch_lanes = i == 0 ? 1 : LANES;
-        check(doorbell_create(&options, &sessions[i]), "doorbell_create");
+        open_session(1, i == 0 ? 1 : LANES);
+        sessions[i] = doorbell;
     }
     /* One after the other, and no other thread: while a graph is prepared, nothing else may submit by CUDA. */
     for (unsigned way = 0; way < WAYS; way++) {
@@ -423,8 +359,7 @@ int main(int argc, char **argv)
             if (way == BY_CUDA)
                 continue;
             own->doorbell = sessions[way];
-            if (!make_clone(own, i))
-                return 77;
+            make_clone(own, i);
         }
     }
     for (unsigned way = 0; way < WAYS; way++)
