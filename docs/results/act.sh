@@ -3,26 +3,19 @@
 # DOORBELL names the binary (default: cargo's release build). two_gpus needs two GPUs, so it runs only if it is named. The experiments
 # are in measure.sh.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: act.sh OUT [selftest|raw|refused|two_gpus ...]}
 shift
 parts=${*:-selftest refused}
-d=${DOORBELL:-$here/../../target/release/doorbell}
 mkdir -p "$out"
 
-xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
-before=$(xids)
-# A part that brings an Xid ends the run: its cause comes first.
 part() {
   name=$1; shift
-  case " $parts " in *" $name "*) ;; *) return ;; esac
+  want "$name" || return
   echo; echo "## $name: $*"
   timeout "${LIMIT:-400}" "$@"
   echo "exit status $?"
-  if [ "$(xids)" != "$before" ]; then
-    echo "An Xid in the kernel log:"; dmesg | grep 'NVRM: Xid' | tail -n 3
-    exit 1
-  fi
+  if new_xid; then exit 1; fi
 }
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try

@@ -5,22 +5,17 @@
 # (with data, so that `doorbell show --graphs` knows parameters), NAME.graphs.json, NAME.launches.json, table.md. DOORBELL names the binary (default:
 # cargo's release build), PYTHON a python3 with torch, NETWORKS which of docs/results/graphs/networks.py, RECORD more options of `record`.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: graphs.sh OUT [shapes|torch ...]}
 shift
 parts=${*:-shapes torch}
-want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
-d=${DOORBELL:-$here/../../target/release/doorbell}
 budget=${BUDGET:-230}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 "$d" sample graphs --list --json > "$out/shapes.json" || exit 2
 SECONDS=0
 
-xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
-before=$(xids)
-
-# Records a program under a name, for so many seconds at most, and looks at the recording. An Xid ends the run: its cause comes first.
+# Records a program under a name, for so many seconds at most, and looks at the recording. An Xid ends the run.
 record() {
   local name=$1 limit=$2 status
   shift 2
@@ -34,10 +29,7 @@ record() {
     timeout 20 "$d" show "$out/$name.doorbell" --$view --json > "$out/$name.$view.json" 2> "$out/$name.$view.txt"
   done
   echo "$name: exit status $status, $SECONDS s"
-  if [ "$(xids)" != "$before" ]; then
-    echo "An Xid in the kernel log:"; dmesg | grep 'NVRM: Xid' | tail -n 3
-    finish
-  fi
+  if new_xid; then finish; fi
   return 0
 }
 

@@ -14,21 +14,14 @@
 # ARGS: more arguments for `doorbell bench headline`, for example "--gpu soft --set run.duration=1s". Nothing else should use the GPU meanwhile.
 # Exit status: that of `doorbell bench`; 1 also if the GPU's driver reported an Xid.
 set -u
-here=$(cd "$(dirname "$0")/../.." && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: headline.sh OUT}
-doorbell=${DOORBELL:-$here/target/release/doorbell}
-[ -x "$doorbell" ] || { echo "there is no program $doorbell: cargo build --release, or name it in DOORBELL" >&2; exit 2; }
+[ -x "$d" ] || { echo "there is no program $d: cargo build --release, or name it in DOORBELL" >&2; exit 2; }
 mkdir -p "$out" || exit 2
-xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
-before=$(xids)
 # shellcheck disable=SC2086
-timeout -k 20 -s INT 560 "$doorbell" bench headline --force -o "$out/headline" ${ARGS:-} >"$out/headline.txt" 2>&1 </dev/null
+timeout -k 20 -s INT 560 "$d" bench headline --force -o "$out/headline" ${ARGS:-} >"$out/headline.txt" 2>&1 </dev/null
 status=$?
 cat "$out/headline.txt"
 echo "exit status $status, $SECONDS s"
-if [ "$(xids)" != "$before" ]; then
-  echo "An Xid in the kernel log:"
-  dmesg | grep 'NVRM: Xid' | tail -n 3
-  status=1
-fi
+if new_xid; then status=1; fi
 exit "$status"

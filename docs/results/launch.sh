@@ -6,20 +6,16 @@
 # and docs/results/launch/lanes.c built into it (its head says how), TURNS the library of docs/results/launch/turns.c, NETWORKS which of
 # docs/results/graphs/networks.py, TIMES how much longer the experiments run (1).
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: launch.sh OUT [PART ...]}
 shift
 parts=${*:-selftest shapes launches chain networks examples}
-d=${DOORBELL:-$here/../../target/release/doorbell}
 prefix=${PREFIX:-$here/../../target/prefix}
 python=${PYTHON:-python3}
 times=${TIMES:-1}
 export DOORBELL_LIB=${DOORBELL_LIB:-$prefix/lib/libdoorbell.so} PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH=${PYTHONPATH:-$prefix/share/doorbell/python} LD_LIBRARY_PATH=$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out" || exit 2
-want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
-xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
-before=$(xids)
 
 step() { # NAME SECONDS COMMAND...
   local name=$1 limit=$2 status
@@ -27,10 +23,7 @@ step() { # NAME SECONDS COMMAND...
   timeout -k 5 -s INT "$limit" "$@" > "$out/$name.txt" 2> "$out/$name.err" < /dev/null
   status=$?
   echo "$name: exit status $status, $SECONDS s"
-  if [ "$(xids)" != "$before" ]; then
-    echo "An Xid in the kernel log:"; dmesg | grep 'NVRM: Xid' | tail -n 3
-    exit 1
-  fi
+  if new_xid; then exit 1; fi
 }
 
 # One kernel of one thread first.

@@ -4,11 +4,10 @@
 # DOORBELL names the binary (default: cargo's release build), MODELS the models (DEVICE=cpu: that they run, no more), N the inferences
 # whose operations are counted, JOBS how many of their recordings run at once. The experiments are in measure.sh.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: locks.sh OUT [costs|protocols|traced|models ...]}
 shift
 parts=${*:-costs protocols traced models}
-d=${DOORBELL:-$here/../../target/release/doorbell}
 python=${PYTHON:-python3}
 n=${N:-50}
 jobs=${JOBS:-6}
@@ -16,19 +15,12 @@ device=${DEVICE:-cuda}
 command -v "$d" >/dev/null || { echo "locks.sh: no doorbell at $d (cargo build --release, or DOORBELL=...)" >&2; exit 2; }
 mkdir -p "$out"
 
-want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
-xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
-before=$(xids)
-# A part that brings an Xid ends the run: its cause comes first.
 part() {
   name=$1; shift
   echo; echo "## $name: doorbell $*"
   timeout "${LIMIT:-590}" "$d" "$@"
   echo "exit status $?"
-  if [ "$(xids)" != "$before" ]; then
-    echo "An Xid in the kernel log:"; dmesg | grep 'NVRM: Xid' | tail -n 3
-    exit 1
-  fi
+  if new_xid; then exit 1; fi
 }
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try

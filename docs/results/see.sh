@@ -2,12 +2,10 @@
 # Rebuilds the figures of see.md on a machine with an NVIDIA GPU: docs/results/see.sh OUT [same|kill|cost|fixtures ...]
 # Needs python3 with PyTorch for the transformer. DOORBELL names the binary (default: cargo's release build).
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: see.sh OUT [same|kill|cost|fixtures ...]}
 shift
 parts=${*:-same kill cost}
-want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
-d=${DOORBELL:-$here/../../target/release/doorbell}
 rounds=${ROUNDS:-20}
 torch_rounds=${TORCH_ROUNDS:-6}
 mkdir -p "$out"

@@ -4,10 +4,9 @@
 # Each becomes a folder OUT/NAME and a table OUT/NAME.txt. About seven minutes on an H200, shortened as below; with FULL=1 as the files say (about 15 minutes). hackbench (rt-tests)
 # has to be on the PATH. DOORBELL names the binary (default: cargo's release build), LIMIT the seconds after which one is stopped as by Ctrl-C: it keeps what it has finished.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: studies.sh OUT [NAME ...]}
 shift
-d=${DOORBELL:-$here/../../target/release/doorbell}
 mkdir -p "$out" || exit 2
 
 options() {

@@ -6,11 +6,10 @@
 # glibc's tests have scripts of their own: posix.sh, nptl.sh. DOORBELL names the binary, PYTHON a python3 with its test
 # package, MODULES its modules, MODES the ways (`fix` is run --fix=pins,copies), LIMIT the seconds that one run may take.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: suites.sh OUT [cpython ringing realtime threads seccomp sanitizers limits]}
 shift
 parts=${*:-cpython ringing realtime threads seccomp sanitizers limits}
-d=${DOORBELL:-$here/../../target/release/doorbell}
 modes=${MODES:-record stock ticket pi phase-fair boost}
 limit=${LIMIT:-300}
 tries=${TRIES:-2}

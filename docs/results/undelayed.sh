@@ -15,10 +15,10 @@
 # OUT gets c-N and python-N: .txt (tables and verdict), .json (figures), .raw (all samples, sorted by turn, as ns*count). tables.md: the runs of each program put
 # together. Nothing else should use the GPU meanwhile.
 set -u
-here=$(cd "$(dirname "$0")/../.." && pwd)
+. "$(dirname "$0")/lab.sh"
 out=${1:?usage: undelayed.sh OUT [SECONDS]}
 seconds=${2:-38}
-prefix=${PREFIX:-$here/target/prefix}
+prefix=${PREFIX:-$here/../../target/prefix}
 program=${UNDELAYED:-$prefix/undelayed}
 export DOORBELL_LIB=${DOORBELL_LIB:-$prefix/lib/libdoorbell.so}
 export PYTHONPATH=${PYTHONPATH:-$prefix/share/doorbell/python} PYTHONDONTWRITEBYTECODE=1
@@ -33,9 +33,6 @@ trap 'rm -rf "$libraries"' EXIT
 for name in libdoorbell.so libdoorbell.so.0; do ln -s "$(realpath "$DOORBELL_LIB")" "$libraries/$name"; done
 status=0
 
-xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
-before=$(xids)
-
 run() {
   local name=$1
   shift
@@ -47,11 +44,7 @@ run() {
   local ended=${PIPESTATUS[0]}
   echo "exit status $ended"
   [ "$ended" = 0 ] || status=1
-  if [ "$(xids)" != "$before" ]; then
-    echo "An Xid in the kernel log:"
-    dmesg | grep 'NVRM: Xid' | tail -n 3
-    exit 1
-  fi
+  if new_xid; then exit 1; fi
 }
 
 # The other way round the second time: what a run has no time for, another has. Python takes fewer samples a second, and p99.9 needs
@@ -60,9 +53,9 @@ for n in 1 2; do
   threads=1,10
   [ "$n" = 1 ] || threads=10,1
   run "c-$n" "$program" --turn 0.6 --threads "$threads"
-  run "python-$n" "$python" "$here/examples/python/undelayed.py" --turn 0.8 --threads "$threads"
+  run "python-$n" "$python" "$here/../../examples/python/undelayed.py" --turn 0.8 --threads "$threads"
 done
 echo
 grep -H '^verdict' "$out"/*.txt
-"$python" "$here/docs/results/undelayed/tables.py" "$out" >"$out/tables.md" && echo "the runs of each program put together: $out/tables.md"
+"$python" "$here/undelayed/tables.py" "$out" >"$out/tables.md" && echo "the runs of each program put together: $out/tables.md"
 exit "$status"
