@@ -109,7 +109,6 @@ def sequence():
 
 def profiled(to):
     import torch
-    from torch.profiler import ProfilerActivity, profile
     step = sequence()
     for _ in range(3):
         step()
@@ -119,14 +118,8 @@ def profiled(to):
             step()
         torch.cuda.nvtx.range_pop()
         return
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
-        for _ in range(20):
-            step()
-    profiler.export_chrome_trace(to + ".trace")
-    with open(to + ".trace") as f:
-        events = json.load(f)["traceEvents"]
-    with open(to, "w") as f:
-        json.dump(sorted((e["ts"], e["dur"], e["name"]) for e in events if e.get("cat") == "kernel"), f)
+    events = lab.traced(lambda: [step() for _ in range(20)])
+    lab.keep(to, sorted((e["ts"], e["dur"], e["name"]) for e in events if e.get("cat") == "kernel"))
 
 
 def cupti(doorbell, tmp):
@@ -139,8 +132,7 @@ def cupti(doorbell, tmp):
     ours = [r for r in show(doorbell, f"{tmp}/sequence.doorbell", "--gpu-times", "--range", "measured") if r["name"]]
     ours.sort(key=lambda r: ns(r, "end_ns"))
     named = names.spelled(sorted({r["symbol"] for r in ours}))
-    with open(f"{tmp}/cupti-a.json") as a, open(f"{tmp}/cupti-b.json") as b:
-        a, b = json.load(a), json.load(b)
+    a, b = (lab.read(f"{tmp}/cupti-{i}.json") for i in "ab")
     if not len(ours) == len(a) == len(b):
         print("cupti: not as many kernels:", len(ours), len(a), len(b))
     of = {"all": []}
@@ -164,18 +156,13 @@ def own_profiled(library, to):
     """The kernels of `own.cu` under torch.profiler: what they say themselves is printed, what CUPTI says is written."""
     import ctypes
     import torch
-    from torch.profiler import ProfilerActivity, profile
     torch.cuda.init()
     program = ctypes.CDLL(library)
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        arguments = (ctypes.c_char_p * 2)(b"own", None)
-        assert program.main(1, arguments) == 0
-    profiler.export_chrome_trace(to + ".trace")
-    with open(to + ".trace") as f:
-        events = json.load(f)["traceEvents"]
-    with open(to, "w") as f:
-        kernels = [(e["name"].split("(")[0], e) for e in events if e.get("cat") == "kernel"]
-        json.dump(sorted((at(name, e["args"]["correlation"], e["ts"] + e["dur"]), e["dur"], name) for name, e in kernels), f)
+
+    def own_kernels():
+        assert program.main(1, (ctypes.c_char_p * 2)(b"own", None)) == 0
+    kernels = [(e["name"].split("(")[0], e) for e in lab.traced(own_kernels, cpu=False) if e.get("cat") == "kernel"]
+    lab.keep(to, sorted((at(name, e["args"]["correlation"], e["ts"] + e["dur"]), e["dur"], name) for name, e in kernels))
 
 
 def beside(doorbell, tmp):
@@ -193,9 +180,8 @@ def beside(doorbell, tmp):
     me = [sys.executable, os.path.abspath(__file__), "program", "own", library, f"{tmp}/own.json"]
     said = subprocess.run(me, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=300).stdout
     by_cupti = {"own": theirs(said), "of": {}}
-    with open(f"{tmp}/own.json") as f:
-        for _, dur, name in json.load(f):
-            by_cupti["of"].setdefault(name, []).append(1e3 * dur)
+    for _, dur, name in lab.read(f"{tmp}/own.json"):
+        by_cupti["of"].setdefault(name, []).append(1e3 * dur)
     by_us = {"own": theirs(lab.record(doorbell, tape, [program], "--gpu-times")), "of": {}}
     for name, runs in runs_of(doorbell, tape).items():
         runs.sort(key=lambda r: at(name, r["submission"], ns(r, "end_ns")))
@@ -218,8 +204,7 @@ def profiler(doorbell, tmp):
     """torch.profiler in a recorded program: doorbell leaves the times to it."""
     out, tape = f"{tmp}/profiler.json", f"{tmp}/profiler.doorbell"
     lab.record(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "sequence", out], "--gpu-times")
-    with open(out) as f:
-        row = {"kernels_of_cupti": len(json.load(f)), "kernel_times": show(doorbell, tape, "--summary").get("kernel_times")}
+    row = {"kernels_of_cupti": len(lab.read(out)), "kernel_times": show(doorbell, tape, "--summary").get("kernel_times")}
     print(row, flush=True)
     return [row]
 
@@ -300,16 +285,9 @@ def moved(to):
         run()
         torch.cuda.nvtx.range_pop()
         return
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
-        run()
-    profiler.export_chrome_trace(to + ".trace")
-    with open(to + ".trace") as f:
-        events = json.load(f)["traceEvents"]
     kinds = {"Memcpy HtoD": "host to device", "Memcpy DtoH": "device to host", "Memcpy DtoD": "device to device", "Memset": "fill"}
-    with open(to, "w") as f:
-        json.dump(sorted((e["ts"], e["dur"], next(v for k, v in kinds.items() if e["name"].startswith(k)), int(e["args"]["bytes"]))
-                         for e in events if e.get("cat") in ("gpu_memcpy", "gpu_memset")), f)
+    lab.keep(to, sorted((e["ts"], e["dur"], next(v for k, v in kinds.items() if e["name"].startswith(k)), int(e["args"]["bytes"]))
+                        for e in lab.traced(run) if e.get("cat") in ("gpu_memcpy", "gpu_memset")))
 
 
 def transfers(doorbell, tmp):
@@ -321,9 +299,8 @@ def transfers(doorbell, tmp):
     theirs = []
     for i in "ab":
         of = {}
-        with open(f"{tmp}/moved-{i}.json") as f:
-            for _, dur, kind, size in json.load(f):
-                of.setdefault((kind, size), []).append(dur)
+        for _, dur, kind, size in lab.read(f"{tmp}/moved-{i}.json"):
+            of.setdefault((kind, size), []).append(dur)
         theirs.append(of)
     ours, without = {}, Counter()
     for c in show(doorbell, f"{tmp}/moved.doorbell", "--copies", "--range", "measured"):

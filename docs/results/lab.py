@@ -110,6 +110,34 @@ def objects(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+def traced(run, cpu=True):
+    """What torch.profiler's trace of `run` has, of the GPU and of the CPU."""
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA, *[ProfilerActivity.CPU] * cpu]) as profiler:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        profiler.export_chrome_trace(f"{folder}/trace")
+        return read(f"{folder}/trace")["traceEvents"]
+
+
+def read(path):
+    with open(path) as f:
+        return json.load(f)
+
+
+def keep(path, found):
+    with open(path, "w") as f:
+        json.dump(found, f)
+
+
+def table(heads, rows, texts=1):
+    """A table in Markdown, whose columns are numbers but for the first ones."""
+    print("| " + " | ".join(heads) + " |")
+    print("|---" * texts + "|--:" * (len(heads) - texts) + "|")
+    for row in rows:
+        print("| " + " | ".join(str(cell).replace("|", "/") for cell in row) + " |")
+
+
 def tell(row):
     print(json.dumps(row), flush=True)
     return row

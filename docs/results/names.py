@@ -274,10 +274,8 @@ def ddp(to):
         import collections
         all_ranks = collections.Counter()
         for number in range(2):
-            with open(f"{to}.{number}") as f:
-                all_ranks.update(json.load(f))
-        with open(to, "w") as f:
-            json.dump(all_ranks, f)
+            all_ranks.update(lab.read(f"{to}.{number}"))
+        lab.keep(to, all_ranks)
 
 
 PROGRAMS = {"resnet50": steps_of("resnet50"), "gpt2 decoding": steps_of("gpt2"), "gpt2 generate": generation,
@@ -298,8 +296,7 @@ def watched(steps, to):
         steps()
         torch.cuda.synchronize()
     on_gpu = [e.name for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    with open(to, "w") as f:
-        json.dump(collections.Counter(on_gpu), f)
+    lab.keep(to, collections.Counter(on_gpu))
 
 
 def program(name, to=None):
@@ -346,8 +343,7 @@ def counts(doorbell, folder, *only):
         lab.record(doorbell, tape, [*me, name], "--calls")
         subprocess.run([*me, name, profiled], timeout=300, stderr=subprocess.DEVNULL)
         summary, kernels, launches, copies = (lab.show(doorbell, tape, view) for view in ("--summary", "--kernels", "--launches", "--copies"))
-        with open(profiled) as f:
-            theirs = json.load(f)
+        theirs = lab.read(profiled)
         mine = {}
         names = spelled([k["symbol"] for k in kernels["kernels"] if k["symbol"]])
         for k in kernels["kernels"]:

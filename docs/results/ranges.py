@@ -10,7 +10,6 @@ status is 1 if a time differs from the profiler's by more than 1 % and more than
 
 import collections
 import contextlib
-import json
 import os
 import statistics
 import sys
@@ -202,24 +201,20 @@ def all_programs(traces=None):
     for run in programs():
         if not traces:
             run()
-            continue
-        from torch.profiler import ProfilerActivity, profile
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-            run()
-        profiled.export_chrome_trace(os.path.join(traces, f"{run.__name__}.json"))
+        else:
+            lab.keep(os.path.join(traces, f"{run.__name__}.json"), lab.traced(run))
 
 
 def projected(traces):
     found = {}
     for trace in os.listdir(traces):
-        found.update(projected_one(os.path.join(traces, trace)))
+        found.update(projected_one(lab.read(os.path.join(traces, trace))))
     return found
 
 
-def projected_one(trace):
+def projected_one(events):
     """Of each range: kernels, copies and fills, and busy microseconds, of its thread and of all threads; and of the whole."""
-    with open(trace) as f:
-        events = [e for e in json.load(f)["traceEvents"] if e.get("ph") == "X"]
+    events = [e for e in events if e.get("ph") == "X"]
     calls = {e["args"]["correlation"]: e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {})}
     work = [(e, calls.get(e["args"].get("correlation"))) for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     ranges = collections.defaultdict(list)

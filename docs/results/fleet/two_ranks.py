@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
 """Whether doorbell.fleet names the slow one of two ranks, and what makes it slow: the last table of fleet.md.
 
-    two_ranks.py run DOORBELL OUT.json [--soft SOFTCUDA] [--steps 60] [--only sleep] [--keep FOLDER]
-    COMMIT=.. two_ranks.py rows OUT.json FOLDER     the data file of the table
+    two_ranks.py run DOORBELL FOLDER [--soft SOFTCUDA] [--steps 60] [--only sleep] [--keep FOLDER]
 
-`run` needs PyTorch with NCCL and two GPUs; no network. Two ranks train with an all-reduce in each step, four times: rank 1 pins memory in each
+The data file goes into FOLDER. It needs PyTorch with NCCL and two GPUs; no network. Two ranks train with an all-reduce in each step, four times: rank 1 pins memory in each
 step, runs a slow kernel, sleeps, or does nothing more than rank 0. With --soft the ranks are `python/tests/fleet/rank.c` on the software GPU: what
 is planted there is a lock, a sleep or nothing, and no time is one of a GPU. Exit status 1: an answer was wrong.
 """
 
 import argparse
-import datetime
-import json
 import os
 import shutil
 import socket
@@ -22,6 +19,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../../../python"), os.path.join(HERE, "../../../python/tests/fleet"), os.path.join(HERE, "..")]
+import lab
 
 # What is planted into rank 1: the kind of its cause, and a word of its name; None: no rank costs NOTICED of the time. (GPUs of one kind differ by less.)
 PLANTED = {
@@ -110,35 +108,16 @@ def answer(planted, expected, found):
         right = all(one.cost < NOTICED for one in late)
     else:
         right = [one.rank for one in late] == [1] and cause is not None and cause.kind == expected[0] and expected[1] in cause.name
-    return {"planted": planted, "compared_by": found.verdict.by or "", "together": found.verdict.together,
-            "named": ", ".join(str(one.rank) for one in late) or "none",
-            "late_ms": late[0].late_ns / 1e6 if late else None, "cost": late[0].cost if late else None, "last_in": late[0].last_in if late else None,
-            "events": late[0].events if late else None, "cause": f"{cause.kind}: {cause.name}" if cause else None,
-            "share": cause.share if cause else None, "error_us": found.alignment.error_ns / 1e3, "right": right,
-            "why_not": found.verdict.why_not}
-
-
-def cells(row):
-    """Of a row, what both tables print."""
-    if row["late_ms"] is None:
-        return [row["named"], "-", "-", "-", "-", "-"]
-    share = "-" if row["share"] is None else f"{100 * row['share']:.0f} %"
-    return [row["named"], f"{row['last_in']} of {row['events']}", f"{row['late_ms']:.2f}", f"{100 * row['cost']:.0f} %", (row["cause"] or "-")[:60], share]
-
-
-def table(results):
-    heads = ["planted into rank 1", "named", "last at", "late, ms", "of the time", "cause", "share", "right"]
-    lines = [heads]
-    for row in results:
-        lines.append([row["planted"], *cells(row), "yes" if row["right"] else "NO"])
-    wide = [max(len(line[n]) for line in lines) for n in range(len(heads))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, wide)).rstrip() for line in lines)
+    row = {"planted": planted, "named": late[0].rank if len(late) == 1 else ", ".join(str(one.rank) for one in late) or "none"}
+    if late:
+        row |= {"last": late[0].last_in, "events": late[0].events, "late_us": round(late[0].late_ns / 1e3, 1), "cost_percent": round(100 * late[0].cost, 1)}
+    return {**row, "cause": f"{cause.kind}: {cause.name}" if cause else "none", "share_percent": round(100 * cause.share, 1) if cause else 0}, right
 
 
 def run(arguments):
     asked = argparse.ArgumentParser(prog="two_ranks.py run")
     asked.add_argument("doorbell")
-    asked.add_argument("out")
+    asked.add_argument("folder")
     asked.add_argument("--soft", metavar="SOFTCUDA")
     asked.add_argument("--steps", type=int, default=60)
     asked.add_argument("--only", help="plants with this word")
@@ -151,9 +130,8 @@ def run(arguments):
     from planted import Maker
 
     maker = Maker() if asked.soft else None
-    began = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     root = asked.keep or tempfile.mkdtemp(prefix="two-ranks-")
-    results, failed = [], []
+    rows, wrong = [], False
     for n, (planted, expected) in enumerate((SOFT if asked.soft else PLANTED).items()):
         if asked.only and asked.only not in planted:
             continue
@@ -164,55 +142,34 @@ def run(arguments):
         else:
             why = record(os.environ["DOORBELL"], folder, planted, asked.steps)
         if why:
-            failed.append(f"{planted}: {why}")
-            print(failed[-1], flush=True)
+            wrong = True
+            print(f"{planted}: {why}", flush=True)
             continue
         recorded = time.monotonic() - since
         found = fleet.analyse(folder)
-        results.append(answer(planted, expected, found))
         print(f"== {planted}: recorded in {recorded:.1f} s\n{fleet.text(found)}", flush=True)
-    machine = {} if asked.soft else facts()
-    with open(asked.out, "w") as out:
-        json.dump({"started": began, "machine": machine, "steps": asked.steps, "results": results, "failed": failed}, out, indent=1)
-    print(table(results))
+        row, right = answer(planted, expected, found)
+        rows.append(lab.tell(row))
+        print("right" if right else "WRONG", flush=True)
+        wrong |= not right
+    lab.write(asked.folder, "fleet-two-ranks", "What was planted into rank 1 of two on two GPUs, and what doorbell.fleet answers",
+              ["docs/results/fleet/two_ranks.py", "run"], rows, "the answer of doorbell.fleet for one recording of each job", {} if asked.soft else facts())
     if maker:
         maker.close()
     if not asked.keep:
         shutil.rmtree(root, ignore_errors=True)
-    return 0 if results and not failed and all(row["right"] for row in results) else 1
+    return int(wrong or not rows)
 
 
 def facts():
     import torch
 
-    cpu = ""
-    with open("/proc/cpuinfo") as file:
-        cpu = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), cpu)
-    with open("/proc/driver/nvidia/version") as file:
-        driver = file.read().split("Kernel Module")[1].split()
-    version = next((word for word in driver if word[0].isdigit()), "")
-    return {"cpu.model": cpu, "cpu.online": os.cpu_count(), "gpu.name": torch.cuda.get_device_name(0), "gpu.count": torch.cuda.device_count(),
-            "driver": version, "torch": torch.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
-
-
-def rows(measured, folder):
-    import lab
-
-    with open(measured) as file:
-        found = json.load(file)
-    out = [{"planted": row["planted"], "named": int(row["named"]) if row["named"].isdigit() else row["named"], "last": row["last_in"], "events": row["events"], "late_us": round(1e3 * row["late_ms"], 1),
-            "cost_percent": round(100 * row["cost"], 1), "cause": row["cause"] or "none", "share_percent": round(100 * (row["share"] or 0), 1)}
-           for row in found["results"]]
-    about = "What was planted into rank 1 of two on two GPUs, and what doorbell.fleet answers"
-    stored = "the answer of doorbell.fleet for one recording of each job"
-    lab.write(folder, "fleet-two-ranks", about, ["docs/results/fleet/two_ranks.py", "run"], out, stored, found["machine"])
+    return {**lab.machine(), "gpu.count": torch.cuda.device_count(), "torch": torch.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 3 and sys.argv[1] == "run":
         sys.exit(run(sys.argv[2:]))
-    elif len(sys.argv) == 4 and sys.argv[1] == "rows":
-        rows(sys.argv[2], sys.argv[3])
     elif len(sys.argv) == 4 and sys.argv[1] == "rank":
         rank_program(sys.argv[2], int(sys.argv[3]))
     else:

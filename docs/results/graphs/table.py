@@ -12,6 +12,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import lab  # noqa: E402  (the path must be set before)
+
 MARK = 61
 # Of the program: `12 diamond: 6 launches`, `29 cooperative: skipped, ...`, `shape 3, chain-10: ...`.
 SAID = re.compile(r"^(?:shape )?(\d+),? ([a-z0-9A-Z-]+): (.*)$")
@@ -111,10 +114,7 @@ def main():
     known = {s["number"]: s["name"] for s in map(json.loads, lines_of(out / "shapes.json"))}
     heads = ["graph", "understood?", "kernels / nodes", "groups", "channels", "launches", "submissions", "words", "words of the upload"]
     all_rows = shapes(out, known) + networks(out)
-    print("| " + " | ".join(heads) + " |")
-    print("|---|---|" + "--:|" * (len(heads) - 2))
-    for cells in all_rows:
-        print("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    lab.table(heads, all_rows, 2)
     understood = sum(cells[1] == "understood" for cells in all_rows)
     refused = sum(str(cells[1]).startswith("refused") for cells in all_rows)
     print(f"\n{understood} graphs understood, {refused} refused, {len(all_rows) - understood - refused} not recorded")

@@ -8,6 +8,9 @@ import json
 import os
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import lab  # noqa: E402  (the path must be set before)
+
 # Tables 1 and 2 of the paper (Titan V, driver 550, CUDA 12.2.2, TensorRT): launches, their mean, copies, their mean, GPU
 # time, end to end with and without graph, launch time with and without, locking operations with and without. Its count is
 # that of a shim which counts pthread_mutex_unlock.
@@ -20,17 +23,7 @@ PAPER = {
 }
 CUDA = ("libcuda", "libcudart", "libcudart_static", "libcublas", "libcudnn", "libnvidia")
 MUTEX = ("mutex_lock", "mutex_trylock", "mutex_timedlock", "mutex_clocklock", "mutex_unlock")
-RWLOCK = (
-    "rwlock_rdlock",
-    "rwlock_wrlock",
-    "rwlock_tryrdlock",
-    "rwlock_trywrlock",
-    "rwlock_timedrdlock",
-    "rwlock_timedwrlock",
-    "rwlock_clockrdlock",
-    "rwlock_clockwrlock",
-    "rwlock_unlock",
-)
+RWLOCK = tuple(f"rwlock_{what}" for what in "rdlock wrlock tryrdlock trywrlock timedrdlock timedwrlock clockrdlock clockwrlock unlock".split())
 
 
 def load(path):
@@ -191,19 +184,19 @@ def main():
         modes = ("in_calls_mutex", "in_calls_read", "in_calls_write", "launch_calls", "graph_calls", "copy_calls")
         table3.append([times["title"]] + [pair(key) for key in modes] + [show(both["graph"].get("graph_us"), 1)])
     print("### Table 1: calls of one inference, without a graph; times in us\n")
-    rows(
+    lab.table(
         ["model", "launches (commands)", "launch calls", "(profiler)", "mean, tape (profiler)", "paper", "copies (engine)", "inline writes", "copy calls", "mean, tape (profiler)"]
         + ["paper", "GPU time", "paper"],
         table1,
     )
     print("\n### Table 2: with / without a CUDA graph; times in us, operations of one inference\n")
-    rows(
+    lab.table(
         ["model", "end to end", "paper", "max", "GPU", "launch time", "paper", "CUDA's mutexes", "CUDA's rwlocks"]
         + ["CUDA's mutex unlocks", "paper's count", "all of the process"],
         table2,
     )
     print("\n### Within CUDA's calls: locks taken by one inference, with / without a CUDA graph\n")
-    rows(
+    lab.table(
         ["model", "mutexes", "rwlocks, read", "rwlocks, write", "launch calls", "graph launches", "copy calls", "mean of a graph launch"],
         table3,
     )
@@ -212,13 +205,6 @@ def main():
     print("profiler's. Fractions: CUDA's and PyTorch's own threads take locks too, and not in step with the inferences.")
     for doubt in doubts:
         print(f"- {doubt}")
-
-
-def rows(heads, table):
-    print("| " + " | ".join(heads) + " |")
-    print("|---" + "|--:" * (len(heads) - 1) + "|")
-    for row in table:
-        print("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":
