@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import lab
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DOORBELL = os.environ.get("DOORBELL", f"{HERE}/../../target/release/doorbell")
 ROUNDS = int(os.environ.get("ROUNDS", "7"))
@@ -200,11 +202,7 @@ def once(mode, command, out, name):
     elif mode != "bare":
         before = [DOORBELL, "run", "--lock-policy", mode, "--"]
     start = time.monotonic()
-    try:
-        done = subprocess.run(before + command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
-        said, complaints, status = done.stdout, done.stderr, done.returncode
-    except subprocess.TimeoutExpired as e:
-        said, complaints, status = e.stdout or b"", e.stderr or b"", "timeout"
+    said, complaints, status = lab.ended(before + command, LIMIT)
     return time.monotonic() - start, said, complaints, status
 
 
@@ -245,7 +243,7 @@ def main():
             file = re.sub("[^a-z0-9]+", "-", name)
             _, said, complaints, status = once("bare", command, out, file)  # fills caches
             if status != 0:
-                print(f"| {name} | skipped: bare it ended with {status}: {complaints[-200:].decode(errors='replace')!r} |", flush=True)
+                print(f"| {name} | skipped: bare it ended with {status}: {complaints[-200:]!r} |", flush=True)
                 continue
             times, saw = {m: [] for m in MODES}, {m: set() for m in MODES}
             for _ in range(ROUNDS):
@@ -254,7 +252,7 @@ def main():
                     times[mode].append(seconds)
                     saw[mode].add((said, status))
                     if (said, status) not in saw["bare"] and saw["bare"]:
-                        open(f"{out}/{file}-{mode}.txt", "wb").write(said + b"\n--\n" + complaints + f"\n{status}\n".encode())
+                        open(f"{out}/{file}-{mode}.txt", "w").write(f"{said}\n--\n{complaints}\n{status}\n")
             lost = lost_events(f"{out}/{file}.doorbell") if "record" in MODES else 0
             wrong |= lost != 0
             row = f"| {name} | {statistics.median(times['bare']):.3f} |"

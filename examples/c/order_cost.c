@@ -2,7 +2,7 @@
  *
  *   cc -O2 -pthread examples/c/order_cost.c -o target/prefix/order_cost -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
- *   target/prefix/order_cost [rounds, 5000] [--seconds 20] [--raw FILE]
+ *   target/prefix/order_cost [rounds, 5000] [--seconds 20]
  *
  * Into one stream go: a kernel that waits for a word of the CPU's, then writes new data and says "ended"; a copy of that data; and a
  * kernel that says "running". All is queued before the CPU gives the word, so no call is on the way. The CPU polls host memory:
@@ -143,7 +143,7 @@ static int is_later(int code, const char *what)
     return 0;
 }
 
-static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
+static void shot(struct cell *c, uint32_t number, int counts)
 {
     uint64_t last = c->bytes < 4 ? 0 : c->bytes - 4;
     address_t talk = (address_t)(uintptr_t)(host_at + TALK), flag = talk + 64, next = talk + 128;
@@ -212,9 +212,6 @@ static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
         add(&c->of[COPY_CALL], called);
     if (c->by == OURS || c->by == EVENTS)
         add(&c->of[HOLD_CALL], held);
-    if (raw)
-        fprintf(raw, "%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", c->name, number, there ? there - ended : 0,
-                running - ended, called, held);
 }
 
 /* Each call once with nothing that waits: CUDA loads code when it is first used, and may wait for all kernels then. */
@@ -267,31 +264,26 @@ int main(int argc, char **argv)
 {
     unsigned long rounds = 5000;
     double limit = 20;
-    FILE *raw = NULL;
     for (int i = 1; i < argc; i++) {
         if (i + 1 < argc && !strcmp(argv[i], "--seconds"))
             limit = strtod(argv[++i], NULL);
-        else if (i + 1 < argc && !strcmp(argv[i], "--raw"))
-            raw = fopen(argv[++i], "w");
         else if (argv[i][0] != '-')
             rounds = strtoul(argv[i], NULL, 10);
         else {
-            fprintf(stderr, "usage: order_cost [rounds] [--seconds N] [--raw FILE]\n");
+            fprintf(stderr, "usage: order_cost [rounds] [--seconds N]\n");
             return 2;
         }
     }
     begin_beside_cuda("there are no streams to be ordered against");
     open_all();
     end_at_signals();
-    if (raw)
-        fprintf(raw, "cell,number,ended_to_there_ns,ended_to_next_ns,copy_call_ns,hold_call_ns\n");
     first_calls();
     uint64_t start = now();
     uint32_t number = 0;
     unsigned long done = 0;
     for (unsigned long round = 0; round < rounds + WARM && !stop && (double)(now() - start) < limit * 1e9; round++) {
         for (int i = 0; i < CELLS; i++)
-            shot(&cells[(i + round) % CELLS], ++number, round >= WARM, raw);
+            shot(&cells[(i + round) % CELLS], ++number, round >= WARM);
         done += round >= WARM;
     }
     cuda(cuCtxSynchronize(), "cuCtxSynchronize");
@@ -305,8 +297,6 @@ int main(int argc, char **argv)
                 printf("%-27s %-26s %7zu %8" PRIu64 " %8" PRIu64 " %9" PRIu64 "\n", METRIC[m], cells[i].name, s->count, p50(s), p99(s), most(s));
         }
     }
-    if (raw)
-        fclose(raw);
     check(doorbell_free(doorbell), "doorbell_free");
     return 0;
 }

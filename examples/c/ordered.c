@@ -3,7 +3,7 @@
  *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/ordered.c -o target/prefix/ordered -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
- *   target/prefix/ordered [copies in all, 1000000] [--seconds 100] [--without-order both|copy|stream] [--raw FILE]
+ *   target/prefix/ordered [copies in all, 1000000] [--seconds 100] [--without-order both|copy|stream]
  *
  * A chain has three buffers in a circle: GPU memory, host memory, GPU memory. Each step copies from one to the next, so the
  * three directions take turns. In front of the copy a kernel has written a pattern of this step's; behind it a kernel counts the
@@ -247,7 +247,7 @@ static void open_all(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: ordered [copies] [--seconds N] [--without-order both|copy|stream] [--raw FILE]\n");
+    fprintf(stderr, "usage: ordered [copies] [--seconds N] [--without-order both|copy|stream]\n");
     return 2;
 }
 
@@ -255,7 +255,6 @@ int main(int argc, char **argv)
 {
     unsigned long all = 1000000;
     double limit = 100;
-    FILE *raw = NULL;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (argv[i][0] != '-') {
@@ -267,8 +266,6 @@ int main(int argc, char **argv)
         i++;
         if (!strcmp(argv[i - 1], "--seconds"))
             limit = strtod(value, NULL);
-        else if (!strcmp(argv[i - 1], "--raw"))
-            raw = fopen(value, "w");
         else if (!strcmp(argv[i - 1], "--without-order") && (!strcmp(value, "both") || !strcmp(value, "copy") || !strcmp(value, "stream"))) {
             copies_wait = !strcmp(value, "stream");
             streams_wait = !strcmp(value, "copy");
@@ -313,8 +310,6 @@ int main(int argc, char **argv)
     unsigned long copies = 0, kernels = 0, again = 0;
     uint64_t mismatches = 0, wrong[CHAINS];
     cuda(cuMemcpyDtoH(wrong, chains[0].wrong, sizeof wrong), "cuMemcpyDtoH");
-    if (raw)
-        fprintf(raw, "chain,threads,copies,kernels,wrong_words,tried_again,seconds\n");
     printf("%-7s %-10s %10s %10s %12s %11s %9s %10s\n", "chain", "threads", "copies", "kernels", "wrong words", "tried again",
            "seconds", "copies/s");
     for (unsigned c = 0; c < CHAINS; c++) {
@@ -330,8 +325,6 @@ int main(int argc, char **argv)
         }
         printf("%-7u %-10s %10lu %10lu %12" PRIu64 " %11lu %9.2f %10.0f\n", c, who, of[0], of[1], wrong[c], of[2], seconds,
                (double)of[0] / seconds);
-        if (raw)
-            fprintf(raw, "%u,%s,%lu,%lu,%" PRIu64 ",%lu,%.3f\n", c, who, of[0], of[1], wrong[c], of[2], seconds);
         copies += of[0];
         kernels += of[1];
         again += of[2];
@@ -341,8 +334,6 @@ int main(int argc, char **argv)
            (double)copies / seconds);
     if (copies < all)
         printf("stopped after %.1f s, before all %lu copies\n", seconds, all);
-    if (raw)
-        fclose(raw);
     check(doorbell_free(doorbell), "doorbell_free");
     if (!copies_wait || !streams_wait) {
         printf("without order there %s\n", mismatches ? "are mismatches, as there must be" : "is no mismatch: the test sees nothing");

@@ -22,7 +22,7 @@
 #include <getopt.h>
 #include <sched.h>
 
-enum { MOST_THREADS = 128, MOST_COUNTS = 8, COMPARE = 64 };
+enum { MOST_THREADS = 128, MOST_COUNTS = 8, COMPARE = 64, MOST_COPIES = 20000 };
 #define PIECE ((size_t)1 << 20)  /* what is pinned, and the largest copy */
 #define WITHIN 10000 /* ns */
 
@@ -33,8 +33,8 @@ static const char *const series_names[SERIES] = {"cuda", "doorbell", "submit", "
 
 struct row { enum kind kind; unsigned threads, turns, cut[SERIES]; uint64_t done, longest; struct samples of[SERIES]; };
 
-static struct { double turn, patience; unsigned rounds, counts, count[MOST_COUNTS]; size_t bytes, samples; int software; double seconds; int cpu;
-    unsigned kinds; const char *json, *raw; } options = {.turn = 1, .patience = 1, .rounds = 2, .bytes = 4096, .samples = 20000, .cpu = -1,
+static struct { double turn, patience; unsigned rounds, counts, count[MOST_COUNTS]; size_t bytes; int software; double seconds;
+    unsigned kinds; const char *json, *raw; } options = {.turn = 1, .patience = 1, .rounds = 2, .bytes = 4096, 
     .kinds = (1u << KINDS) - 1};
 
 static int with_cuda, on_cudas_memory;
@@ -131,7 +131,7 @@ static uint64_t slice_ours(struct row *row, uint64_t length)
 static uint64_t slice_cuda(struct row *row, uint64_t length)
 {
     uint64_t start = now(), end = start;
-    for (size_t n = 0; n < options.samples && end - start < length && !stop; n++) {
+    for (size_t n = 0; n < MOST_COPIES && end - start < length && !stop; n++) {
         renew(cuda_data, options.bytes);
         uint64_t before = patient();
         cuda(cuMemcpyHtoDAsync(cuda_device, cuda_data, options.bytes, cuda_stream), "cuMemcpyHtoDAsync");
@@ -403,8 +403,8 @@ static void usage(int status)
 {
     fprintf(status ? stderr : stdout,
             "usage: undelayed [--turn SECONDS, 1] [--patience SECONDS, 1] [--rounds N, 2] [--seconds IN ALL, no limit] [--threads LIST, 1,10]\n"
-            "       [--kinds LIST of module,device,pinned,register,stream,graph] [--bytes N, 4096] [--samples N a slice of CUDA's, 20000]\n"
-            "       [--cpu N, the last] [--software] [--json FILE] [--raw FILE]\n");
+            "       [--kinds LIST of module,device,pinned,register,stream,graph] [--bytes N, 4096]\n"
+            "       [--software] [--json FILE] [--raw FILE]\n");
     exit(status);
 }
 
@@ -431,9 +431,9 @@ static void read_list(char *list, int kinds)
 
 static void read_options(int argc, char **argv)
 {
-    enum { TURN, WAITS, ROUNDS, SECONDS, THREADS, WHICH, BYTES, MOST, CPU, SOFTWARE, JSON, RAW, HELP };
+    enum { TURN, WAITS, ROUNDS, SECONDS, THREADS, WHICH, BYTES, SOFTWARE, JSON, RAW, HELP };
     static const struct option known[] = {{"turn", 1, 0, TURN}, {"patience", 1, 0, WAITS}, {"rounds", 1, 0, ROUNDS}, {"seconds", 1, 0, SECONDS},
-        {"threads", 1, 0, THREADS}, {"kinds", 1, 0, WHICH}, {"bytes", 1, 0, BYTES}, {"samples", 1, 0, MOST}, {"cpu", 1, 0, CPU},
+        {"threads", 1, 0, THREADS}, {"kinds", 1, 0, WHICH}, {"bytes", 1, 0, BYTES}, 
         {"software", 0, 0, SOFTWARE}, {"json", 1, 0, JSON}, {"raw", 1, 0, RAW}, {"help", 0, 0, HELP}, {0, 0, 0, 0}};
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;)
         switch (option) {
@@ -444,15 +444,12 @@ static void read_options(int argc, char **argv)
         case THREADS: read_list(optarg, 0); break;
         case WHICH: read_list(optarg, 1); break;
         case BYTES: options.bytes = strtoul(optarg, NULL, 10); break;
-        case MOST: options.samples = strtoul(optarg, NULL, 10); break;
-        case CPU: options.cpu = atoi(optarg); break;
         case SOFTWARE: options.software = 1; break;
         case JSON: options.json = optarg; break;
         case RAW: options.raw = optarg; break;
         default: usage(option == HELP ? 0 : 2);
         }
-    if (optind != argc || options.turn <= 0 || options.turn > 60 || options.patience <= 0 || options.rounds == 0 || options.bytes == 0 || options.bytes > PIECE ||
-        options.samples == 0)
+    if (optind != argc || options.turn <= 0 || options.turn > 60 || options.patience <= 0 || options.rounds == 0 || options.bytes == 0 || options.bytes > PIECE)
         usage(2);
     if (options.counts == 0) {
         options.count[0] = 1;
@@ -481,10 +478,10 @@ int main(int argc, char **argv)
     cpu_set_t all, one, others;
     CPU_ZERO(&one);
     sched_getaffinity(0, sizeof all, &all);
-    if (options.cpu < 0)
-        for (options.cpu = CPU_SETSIZE - 1; options.cpu > 0 && !CPU_ISSET(options.cpu, &all);)
-            options.cpu--;
-    CPU_SET(options.cpu, &one);
+    int cpu = CPU_SETSIZE - 1;
+    while (cpu > 0 && !CPU_ISSET(cpu, &all))
+        cpu--;
+    CPU_SET(cpu, &one);
     CPU_XOR(&others, &all, &one);
     CPU_AND(&others, &others, &all);
     if (CPU_COUNT(&others) == 0)
@@ -510,7 +507,7 @@ int main(int argc, char **argv)
                 rows[count].kind = (enum kind)kind;
                 rows[count++].threads = options.count[c];
             }
-    printf("%zu bytes to the GPU, turns of %g s, measured on CPU %d\n", options.bytes, options.turn, options.cpu);
+    printf("%zu bytes to the GPU, turns of %g s, measured on CPU %d\n", options.bytes, options.turn, cpu);
     for (int kind = 1; with_cuda && kind < KINDS; kind++)
         if (options.kinds & 1u << kind)
             printf("  %-9s %s, given back at once\n", names[kind], calls[kind]);

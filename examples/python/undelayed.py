@@ -40,7 +40,7 @@ os.environ["CUDA_CACHE_DISABLE"] = "1"
 import doorbell
 from doorbell import _header, _library
 
-KERNELS, NODES, BLOCK, PIECE, COMPARE, WITHIN = 400, 2000, 64 << 20, 1 << 20, 64, 10_000
+KERNELS, NODES, BLOCK, PIECE, COMPARE, COPIES, WITHIN = 400, 2000, 64 << 20, 1 << 20, 64, 20_000, 10_000
 SERIES = ("cuda", "doorbell", "submit", "released", "pin_device", "pin_host", "unpin", "prepare", "release")
 clock = time.perf_counter_ns
 
@@ -173,20 +173,9 @@ def graphs():
     return lambda: made(cu.cuGraphInstantiateWithFlags, graph, 0), cu.cuGraphExecDestroy, end
 
 
-def torch_memory():
-    import torch
-
-    def give(tensor):
-        del tensor
-        torch.cuda.empty_cache()
-
-    return lambda: torch.empty(BLOCK, dtype=torch.uint8, device="cuda"), give, None
-
-
 KINDS = {"module": (modules, "cuModuleLoadData, 400 kernels of PTX"), "device": (device_memory, "cuMemAlloc, 64 MiB"),
          "pinned": (pinned_memory, "cuMemHostAlloc, 64 MiB"), "register": (registered_memory, "cuMemHostRegister, 64 MiB"),
-         "stream": (streams, "cuStreamCreate"), "graph": (graphs, "cuGraphInstantiate, 2,000 kernels"),
-         "torch": (torch_memory, "torch.empty of 64 MiB and torch.cuda.empty_cache (with --torch)")}
+         "stream": (streams, "cuStreamCreate"), "graph": (graphs, "cuGraphInstantiate, 2,000 kernels")}
 
 
 class Turn:
@@ -228,8 +217,6 @@ class Neighbour(threading.Thread):
             thing = take()
             middle = clock()
             give(thing)
-            # Otherwise a tensor would stay until the next one is there.
-            thing = None
             self.longest = max(self.longest, middle - start, clock() - middle)
             self.done += 1
 
@@ -368,7 +355,7 @@ class Copies:
         copy, synchronize = self.cuda_calls
         arguments = c_ulonglong(self.cuda_device), c_void_p(self.cuda_host), c_size_t(self.nbytes), c_void_p(self.stream)
         start = end = clock()
-        for _ in range(self.options.samples):
+        for _ in range(COPIES):
             if end - start >= length or self.interrupted:
                 break
             self.renew(self.cuda_data)
@@ -561,22 +548,19 @@ def read_options():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, help="no turn begins after so many in all")
     parser.add_argument("--threads", default="1,10", help="how many neighbours (1,10)")
-    parser.add_argument("--kinds", default=",".join(kind for kind in KINDS if kind != "torch"), help="which (%(default)s)")
-    parser.add_argument("--torch", action="store_true", help="allocations by PyTorch, too")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="which (%(default)s)")
     parser.add_argument("--bytes", type=int, default=4096)
-    parser.add_argument("--samples", type=int, default=20000, help="CUDA's copies in a slice, at most (20000)")
     parser.add_argument("--burst", type=int, default=64, help="copies between two sleeps (64; 0: none)")
-    parser.add_argument("--cpu", type=int, help="what measures runs on this one (the last)")
     parser.add_argument("--software", action="store_true", help="on the software GPU")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--raw", metavar="FILE")
     options = parser.parse_args()
     options.threads = [int(word) for word in options.threads.split(",")]
-    options.kinds = options.kinds.split(",") + ["torch"] * options.torch
+    options.kinds = options.kinds.split(",")
     if not all(kind in KINDS for kind in options.kinds) or not all(1 <= n <= 128 for n in options.threads):
         parser.error(f"--kinds are of {', '.join(KINDS)}; --threads are 1 to 128")
-    if options.turn <= 0 or options.patience <= 0 or options.rounds < 1 or not 1 <= options.bytes <= PIECE or options.samples < 1:
-        parser.error("--turn, --patience, --rounds, --samples are more than 0; --bytes is 1 to 1048576")
+    if options.turn <= 0 or options.patience <= 0 or options.rounds < 1 or not 1 <= options.bytes <= PIECE:
+        parser.error("--turn, --patience, --rounds are more than 0; --bytes is 1 to 1048576")
     return options
 
 
@@ -589,7 +573,7 @@ def main():
         print("skipped: no libcuda.so.1, so no neighbours and no copies of CUDA's")
     # What measures has a CPU of its own, the last; threads of CUDA's and neighbours have the others.
     cpus = os.sched_getaffinity(0)
-    cpu = max(cpus) if options.cpu is None else options.cpu
+    cpu = max(cpus)
     others = cpus - {cpu} or cpus
     os.sched_setaffinity(0, others)
     if cu:
@@ -598,9 +582,6 @@ def main():
         cu.cuCtxSetCurrent(CONTEXT)
         if not options.software:
             doorbell.watching()
-    if "torch" in options.kinds:
-        import torch
-        torch.cuda.init()
     copies = Copies(options)
     os.sched_setaffinity(0, {cpu})
 

@@ -14,6 +14,7 @@ except OSError:
 unseen_free = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)(("cuMemFree_v2", cuda)) if cuda else None
 
 import doorbell
+from test_objects import held_back
 
 STORE = b""".version 6.0
 .target sm_70
@@ -52,15 +53,6 @@ class Device:
 
     def free(self):
         call("cuMemFree_v2", ctypes.c_uint64(self.at))
-
-
-def behind_a_word(host):
-    """A copy that waits until the first word of host is 1. So does what is submitted after it."""
-    session, header = doorbell.current(), doorbell._header
-    late, piece = doorbell.Ticket.of(session), header.Piece(host.handle, 32, host.handle, 16, 8)
-    order = header.Order(ctypes.sizeof(header.Order), wait_buffer=host.handle, wait_value=1)
-    doorbell._library.check(doorbell._library.library.doorbell_copy_batch_async(session.at, piece, 1, ctypes.sizeof(piece), order, late))
-    return late
 
 
 @unittest.skipUnless(cuda, "no libcuda")
@@ -117,7 +109,7 @@ class BesideCuda(unittest.TestCase):
         self.addCleanup(doorbell.close)
         device, word, source = Device(4096), doorbell.allocate(64), doorbell.allocate(4096)
         source.view[:8] = b"dropped!"
-        late = behind_a_word(word)
+        late = held_back(doorbell.current(), word)
         start = time.monotonic()
         doorbell.copy_async(device, source, 8)
         self.assertLess(time.monotonic() - start, 0.5)

@@ -14,6 +14,7 @@ import unittest
 
 import doorbell
 from doorbell import _header, _library, _memory, _session, _ticket
+from test_objects import held_back
 
 try:
     import numpy
@@ -124,12 +125,7 @@ class OnTheSoftwareGpu(unittest.TestCase):
 
     @staticmethod
     def late(host):
-        """A copy that waits until the first byte of host is 1. So does what is submitted after it."""
-        session = doorbell.current()
-        late, piece = doorbell.Ticket.of(session), _header.Piece(host.handle, 32, host.handle, 16, 8)
-        order = _header.Order(ctypes.sizeof(_header.Order), wait_buffer=host.handle, wait_value=1)
-        _library.check(_library.library.doorbell_copy_batch_async(session.at, piece, 1, ctypes.sizeof(piece), order, late))
-        return late
+        return held_back(doorbell.current(), host)
 
     def test_every_way_of_copying(self):
         host, gpu, back = doorbell.allocate(4096), doorbell.allocate(4096, "gpu"), doorbell.allocate(4096)
