@@ -64,6 +64,40 @@ typedef unsigned long long address_t;
 CUDA_FUNCTIONS(DECLARED)
 #undef DECLARED
 
+/* copy(to, from, bytes): a thread for each four bytes. add1(word): adds 1. */
+#define COPY_AND_ADD1 \
+    ".version 6.0\n.target sm_70\n.address_size 64\n" \
+    ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u32 bytes)\n" \
+    "{\n" \
+    "    .reg .pred %p;\n" \
+    "    .reg .b64 %to, %from, %at;\n" \
+    "    .reg .b32 %bytes, %value, %block, %threads, %thread, %where;\n" \
+    "    ld.param.u64 %to, [to];\n" \
+    "    ld.param.u64 %from, [from];\n" \
+    "    ld.param.u32 %bytes, [bytes];\n" \
+    "    mov.u32 %block, %ctaid.x;\n" \
+    "    mov.u32 %threads, %ntid.x;\n" \
+    "    mov.u32 %thread, %tid.x;\n" \
+    "    mad.lo.u32 %where, %block, %threads, %thread;\n" \
+    "    shl.b32 %where, %where, 2;\n" \
+    "    setp.ge.u32 %p, %where, %bytes;\n" \
+    "    @%p bra DONE;\n" \
+    "    cvt.u64.u32 %at, %where;\n" \
+    "    add.u64 %from, %from, %at;\n" \
+    "    add.u64 %to, %to, %at;\n" \
+    "    ld.global.u32 %value, [%from];\n" \
+    "    st.global.u32 [%to], %value;\n" \
+    "DONE:\n" \
+    "    ret;\n" \
+    "}\n" \
+    ".visible .entry add1(.param .u64 word)\n" \
+    "{\n" \
+    "    .reg .b64 %word;\n" \
+    "    ld.param.u64 %word, [word];\n" \
+    "    red.global.add.u32 [%word], 1;\n" \
+    "    ret;\n" \
+    "}\n"
+
 /* The context of the first GPU, and a session beside it. */
 static void *context;
 static doorbell_t *doorbell;

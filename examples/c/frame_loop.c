@@ -25,39 +25,7 @@
 /* SPIN: how long before a tick the thread wakes up. LIMIT: how long a result may take; after that a control loop is in its safe state. In nanoseconds. */
 enum { BYTES = 4096, THREADS = 256, PERIOD = 1000000, SPIN = 50000, LIMIT = 800000 };
 
-/* copy(to, from, bytes): a thread for each four bytes. add1(word): adds 1. */
-static const char PTX[] =
-    ".version 6.0\n.target sm_70\n.address_size 64\n"
-    ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u32 bytes)\n"
-    "{\n"
-    "    .reg .pred %p;\n"
-    "    .reg .b64 %to, %from, %at;\n"
-    "    .reg .b32 %bytes, %value, %block, %threads, %thread, %where;\n"
-    "    ld.param.u64 %to, [to];\n"
-    "    ld.param.u64 %from, [from];\n"
-    "    ld.param.u32 %bytes, [bytes];\n"
-    "    mov.u32 %block, %ctaid.x;\n"
-    "    mov.u32 %threads, %ntid.x;\n"
-    "    mov.u32 %thread, %tid.x;\n"
-    "    mad.lo.u32 %where, %block, %threads, %thread;\n"
-    "    shl.b32 %where, %where, 2;\n"
-    "    setp.ge.u32 %p, %where, %bytes;\n"
-    "    @%p bra DONE;\n"
-    "    cvt.u64.u32 %at, %where;\n"
-    "    add.u64 %from, %from, %at;\n"
-    "    add.u64 %to, %to, %at;\n"
-    "    ld.global.u32 %value, [%from];\n"
-    "    st.global.u32 [%to], %value;\n"
-    "DONE:\n"
-    "    ret;\n"
-    "}\n"
-    ".visible .entry add1(.param .u64 word)\n"
-    "{\n"
-    "    .reg .b64 %word;\n"
-    "    ld.param.u64 %word, [word];\n"
-    "    red.global.add.u32 [%word], 1;\n"
-    "    ret;\n"
-    "}\n";
+static const char PTX[] = COPY_AND_ADD1;
 
 /* A frame where the camera puts it, where the GPU has it, what the GPU makes of it, and where the program reads that. */
 static uint32_t *camera, *result;

@@ -22,11 +22,9 @@
 
 enum { BLOCKS = 4, THREADS = 64, FIRST = 1000000, EACH = 4 };
 
-/* store(word, value): *word = value. add1(word): adds 1 for each thread. copy(to, from, bytes): one thread copies. */
+/* store(word, value): *word = value. */
 static const char PTX[] =
-    ".version 6.0\n"
-    ".target sm_70\n"
-    ".address_size 64\n"
+    COPY_AND_ADD1
     ".visible .entry store(.param .u64 word, .param .u32 value)\n"
     "{\n"
     "    .reg .b64 %word;\n"
@@ -34,33 +32,6 @@ static const char PTX[] =
     "    ld.param.u64 %word, [word];\n"
     "    ld.param.u32 %value, [value];\n"
     "    st.global.u32 [%word], %value;\n"
-    "    ret;\n"
-    "}\n"
-    ".visible .entry add1(.param .u64 word)\n"
-    "{\n"
-    "    .reg .b64 %word;\n"
-    "    ld.param.u64 %word, [word];\n"
-    "    red.global.add.u32 [%word], 1;\n"
-    "    ret;\n"
-    "}\n"
-    ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u32 bytes)\n"
-    "{\n"
-    "    .reg .pred %p;\n"
-    "    .reg .b64 %to, %from;\n"
-    "    .reg .b32 %bytes, %value;\n"
-    "    ld.param.u64 %to, [to];\n"
-    "    ld.param.u64 %from, [from];\n"
-    "    ld.param.u32 %bytes, [bytes];\n"
-    "AGAIN:\n"
-    "    setp.eq.u32 %p, %bytes, 0;\n"
-    "    @%p bra DONE;\n"
-    "    ld.global.u8 %value, [%from];\n"
-    "    st.global.u8 [%to], %value;\n"
-    "    add.u64 %to, %to, 1;\n"
-    "    add.u64 %from, %from, 1;\n"
-    "    sub.u32 %bytes, %bytes, 1;\n"
-    "    bra AGAIN;\n"
-    "DONE:\n"
     "    ret;\n"
     "}\n";
 
