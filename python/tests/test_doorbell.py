@@ -13,7 +13,7 @@ import time
 import unittest
 
 import doorbell
-from doorbell import _header, _library, _memory, _session, _ticket
+from doorbell import _memory, _session, _ticket
 from test_objects import held_back
 
 try:
