@@ -634,7 +634,7 @@ fn a_load_that_dies_is_said_beside_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let text = "[run]\ngpu = \"soft\"\nrepeats = 1\nrounds = 4\nsamples = 200\nduration = \"300ms\"\n[[subject]]\nname = \"bar1\"\n\
-                route = \"host->bar1->gpu0\"\nsizes = [\"64B\"]\n[[load]]\ncall = \"ce\"\ncount = 2\nbytes = 4096\n";
+                route = \"host->bar1->gpu0\"\nsizes = [\"64B\"]\n[[load]]\nroute = \"host->ce0->gpu0\"\ncount = 2\nbytes = 4096\n";
     let dies = |text: &str, out: &Path| {
         let mut command = bench();
         command.arg(file(dir.path(), text)).arg("-o").arg(out).env("DOORBELL_SOFTGPU_FAULT", "dead-channel:30");
@@ -643,7 +643,7 @@ fn a_load_that_dies_is_said_beside_what_was_measured() {
     };
     // A load that must reach a rate leaves no figures when it dies.
     let held = dies(&format!("{text}must-reach = \"1/s\"\n"), &dir.path().join("held"));
-    assert!(statuses(&held, "bar1")[0].contains("load ce failed"), "{}", held["cells"]);
+    assert!(statuses(&held, "bar1")[0].contains("load host->ce0->gpu0 failed"), "{}", held["cells"]);
     let run = dies(text, &out);
     assert_eq!(statuses(&run, "bar1"), ["\"measured\""]);
     assert!(run["stages"][0]["loads"][0]["failed"].to_string().contains("error 31"), "{}", run["stages"]);

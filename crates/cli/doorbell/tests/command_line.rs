@@ -276,7 +276,7 @@ fn help_fits_narrow_and_wide_terminals() {
 #[test]
 fn a_manual_page_goes_to_standard_output_and_completions_know_the_flags() {
     doorbell().args(["man", "record"]).assert().success().stdout(contains(".TH").and(contains("max\\-size")));
-    doorbell().args(["man", "bench", "raw"]).assert().success().stdout(contains("profiler"));
+    doorbell().args(["man", "selfbench", "tap"]).assert().success().stdout(contains("rounds"));
     doorbell().args(["man", "no-such"]).assert().code(2).stderr(contains("hint: "));
     for shell in ["bash", "zsh", "fish"] {
         doorbell().args(["completions", shell]).assert().success().stdout(contains("max-size"));
