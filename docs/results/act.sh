@@ -4,7 +4,7 @@
 # are in measure.sh.
 set -u
 . "$(dirname "$0")/lab.sh"
-out=${1:?usage: act.sh OUT [selftest|raw|refused|two_gpus ...]}
+out=${1:?usage: act.sh OUT [selftest|refused|two_gpus ...]}
 shift
 parts=${*:-selftest refused}
 mkdir -p "$out"
@@ -22,5 +22,5 @@ echo "## Machine"; "$d" --version; "$d" doctor --no-try
 part selftest "$d" selftest --gpu real
 cd "$here/../.." || exit 2
 part refused cargo run --release -q -p machine --example refused
-part two_gpus "$d" bench p2p --force -o "$out/two_gpus.json"
+part two_gpus "$d" bench peer --variant matrix --force -o "$out/two_gpus"
 echo; echo "Xid in the kernel log: $(($(xids) - before)) new"

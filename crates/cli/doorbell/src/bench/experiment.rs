@@ -115,6 +115,9 @@ impl Args {
             let (machine, lacks) = machine::or_none(machine::with_device(self.gpu.unwrap_or(gpu), &device));
             return machine::list(&machine, lacks, self.json).map(|()| ExitCode::SUCCESS);
         }
+        if let Some(out) = &self.out {
+            crate::result::is_file("--out", out, "--json prints the result to standard output")?;
+        }
         let asked = self.experiment()?;
         if self.dry_run {
             return self.plan(asked);
