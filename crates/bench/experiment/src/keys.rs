@@ -1,6 +1,8 @@
 //! Every key of the format: its section, its values, its default, its purpose. The reader, the JSON Schema and the check of the documentation all
 //! use this table.
 
+use crate::model::{Data, Gpu, Metric, Observe, Process, Record};
+use crate::values::Word;
 use Kind::*;
 
 /// The values of a key.
@@ -90,8 +92,6 @@ macro_rules! sections {
 const MILLION: u64 = 1_000_000;
 const MANY: u64 = 1_000_000_000_000;
 
-pub const METRICS: &[&str] = &["min", "mean", "p50", "p99", "p99.9", "p99.99", "max", "misses", "rate"];
-
 pub const SECTIONS: &[Section] = sections! {
     /// The experiment.
     "", many: false {
@@ -135,13 +135,13 @@ pub const SECTIONS: &[Section] = sections! {
         /// The lock policy under which the processes run.
         "policy": Policy => "stock";
         /// The GPU, the software GPU, or none.
-        "gpu": Choice(&["real", "soft", "none"]) => "real";
+        "gpu": Choice(Gpu::WORDS) => "real";
         /// What `device` means in routes: `engine`, a copy engine; `edu`, a card that QEMU emulates, with `gpu = "soft"`; `xdma@0000:04:00.0`, an
         /// FPGA.
         "device": Text => "engine";
         /// `commands`: each stage has a separate process, which is recorded with its locks; the recording shows what each call of a subject sends to
         /// the GPU. The times are then those of a recorded process.
-        "record": Choice(&["no", "commands"]) => "no";
+        "record": Choice(Record::WORDS) => "no";
     }
 
     /// What is measured.
@@ -160,11 +160,11 @@ pub const SECTIONS: &[Section] = sections! {
         /// of 64 MiB below 4 GiB, in memory other than the host's.
         "addresses": Addresses => "fixed";
         /// Whether the bytes change before each transfer.
-        "data": Choice(&["fresh", "fixed"]) => "fresh";
+        "data": Choice(Data::WORDS) => "fresh";
         /// When the next transfer or call starts.
         "arrival": Arrival => "closed(1)";
         /// Which part of a sample is used in tables, ratios and asserts. All parts are kept.
-        "observe": Choice(&["submit", "done", "engine"]) => "done";
+        "observe": Choice(Observe::WORDS) => "done";
         /// The scheduling class while it is measured. Default: that of `[run]`.
         "class": Class;
         /// The CPUs where it is measured. Default: those of `[run]`.
@@ -204,7 +204,7 @@ pub const SECTIONS: &[Section] = sections! {
         /// it reached alone, if it has none).
         "must-reach": Reach;
         /// `own`: each of its threads runs in a separate process, with its own CUDA context.
-        "process": Choice(&["shared", "own"]) => "shared";
+        "process": Choice(Process::WORDS) => "shared";
     }
 
     /// Every combination of these values is a stage. Besides these keys: `NAME.key`, with the name of a subject or load.
@@ -238,7 +238,7 @@ pub const SECTIONS: &[Section] = sections! {
         /// The name of a subject, or a policy of the matrix.
         "baseline": Text;
         /// The metric that is compared.
-        "metric": Choice(METRICS) => "p50";
+        "metric": Choice(Metric::WORDS) => "p50";
     }
 
     /// A cost that is paid once, and the number of transfers that repay it.
@@ -256,7 +256,7 @@ pub const SECTIONS: &[Section] = sections! {
         /// The name of a subject; `*`: every subject.
         "subject": Text => "*";
         /// The metric that is bounded.
-        "metric": Choice(METRICS) => "p50";
+        "metric": Choice(Metric::WORDS) => "p50";
         /// The highest allowed value: a time; for misses a fraction (`0.1%`), for rates bytes per second (`10GB/s`).
         "at-most": Amount;
         /// The lowest allowed value, written in the same way.
@@ -279,7 +279,7 @@ pub const SECTIONS: &[Section] = sections! {
         /// The name of a subject.
         "subject": Text;
         /// The metric that is bounded.
-        "metric": Choice(METRICS) => "p50";
+        "metric": Choice(Metric::WORDS) => "p50";
         /// As in [[assert]].
         "at-most": Amount;
         /// As in [[assert]].

@@ -290,34 +290,17 @@ fn stage(number: u32, point: Vec<(String, String)>, draft: Draft, from: &Experim
     let loads: Vec<LoadSpec> = draft.loads.into_iter().filter(|load| load.count > 0).collect();
     let runs =
         |name: &String| if name == ALONE { loads.is_empty() } else { loads.iter().any(|load| load.name == *name) };
-    for subject in draft.subjects.into_iter().filter(|one| one.beside.is_empty() || one.beside.iter().any(runs)) {
-        let sizes = if subject.sizes.is_empty() { vec![0] } else { subject.sizes.clone() };
+    for mut subject in draft.subjects.into_iter().filter(|one| one.beside.is_empty() || one.beside.iter().any(runs)) {
+        // Taken out before the subject is cloned for each cell: the list can be long.
+        let sizes = std::mem::take(&mut subject.sizes);
+        if sizes.is_empty() {
+            cells.push(Cell { subject: subject.clone(), bytes: 0 });
+        }
         for bytes in sizes {
-            let sizes = if bytes == 0 { Vec::new() } else { vec![bytes] };
-            cells.push(Cell { subject: SubjectSpec { sizes, ..subject_without_sizes(&subject) }, bytes });
+            cells.push(Cell { subject: SubjectSpec { sizes: vec![bytes], ..subject.clone() }, bytes });
         }
     }
     Stage { number, point, run: draft.run, verify: from.verify, cells, loads }
-}
-
-/// Cloned without its list of sizes, which can be long.
-fn subject_without_sizes(subject: &SubjectSpec) -> SubjectSpec {
-    SubjectSpec {
-        name: subject.name.clone(),
-        what: subject.what.clone(),
-        sizes: Vec::new(),
-        back_to_back: subject.back_to_back,
-        addresses: subject.addresses,
-        data: subject.data,
-        arrival: subject.arrival,
-        observe: subject.observe,
-        class: subject.class,
-        cpus: subject.cpus.clone(),
-        deadline_ns: subject.deadline_ns,
-        rests: subject.rests,
-        baseline: subject.baseline.clone(),
-        beside: subject.beside.clone(),
-    }
 }
 
 /// Checks the settings that a recording of the commands allows.
