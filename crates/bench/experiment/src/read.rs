@@ -10,7 +10,7 @@ use crate::processes::{self, Processes};
 use crate::stages::Draft;
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
-use crate::values::{self, Word};
+use crate::values::{self, SUM, Word};
 use crate::variant::{self, Variant};
 use settings::{Error, Place, Wrong, sizes};
 use std::collections::HashMap;
@@ -224,8 +224,12 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     if let Some(table) = one(root, "compare")? {
         read.compare = Some(compare(&table, &read)?);
     }
-    subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_baseline(table, subject, &read))?;
-    subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_loads(table, subject, &read))?;
+    for (table, subject) in subject_tables.iter().zip(&read.subjects) {
+        own_baseline(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "baseline", wrong))?;
+    }
+    for (table, subject) in subject_tables.iter().zip(&read.subjects) {
+        own_loads(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "beside", wrong))?;
+    }
     for table in many(root, "repay")? {
         let repay = repay(table, &read)?;
         read.repays.push(repay);
@@ -613,48 +617,40 @@ fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
     })
 }
 
+/// The names of the subjects.
+fn subjects(read: &Experiment) -> Vec<&str> {
+    read.subjects.iter().map(|s| s.name.as_str()).collect()
+}
+
+/// A mistake in a key of a subject that names others.
+fn of_subject(table: &Table, name: &str, key: &str, wrong: Wrong) -> Error {
+    let place = table.get(key).map_or(&table.place, |node| &node.place);
+    Wrong { what: format!("[[subject]] `{name}` `{key}`: {}", wrong.what), ..wrong }.at(place)
+}
+
 /// Checks that a subject's baseline is another subject, or itself.
-fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
-    let Some((node, own)) = table.get("baseline").zip(subject.baseline.as_deref()) else { return Ok(()) };
-    let title = format!("[[subject]] `{}` `baseline`", subject.name);
-    let names = || read.subjects.iter().map(|s| s.name.as_str());
-    if !names().any(|name| name == own) {
-        return Err(Wrong::word(format!("{title}: there is no subject {own:?}"), own, names()).at(&node.place));
-    }
-    if read.compare.is_none() {
-        let what = format!("{title}: nothing is compared, because there is no [compare]");
-        return Err(Wrong::new(what, "`[compare]` with `baseline`, what all others are compared with").at(&node.place));
-    }
-    Ok(())
+fn own_baseline(subject: &SubjectSpec, read: &Experiment) -> Result<(), Wrong> {
+    let Some(own) = &subject.baseline else { return Ok(()) };
+    values::known("subject", own, &subjects(read))?;
+    let allowed = "`[compare]` with `baseline`, what all others are compared with";
+    let wrong = || Wrong::new("nothing is compared, because there is no [compare]", allowed);
+    read.compare.as_ref().map(drop).ok_or_else(wrong)
 }
 
 /// Checks that the loads that a subject names exist.
-fn own_loads(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
-    let Some(node) = table.get("beside") else { return Ok(()) };
-    let names = || read.loads.iter().map(|load| load.name.as_str()).chain([ALONE]);
-    let Some(unknown) = subject.beside.iter().find(|name| names().all(|known| known != name.as_str())) else {
-        return Ok(());
-    };
-    let what = format!("[[subject]] `{}` `beside`: there is no load {unknown:?}", subject.name);
-    let mut wrong = Wrong::word(what, unknown, names());
-    wrong.allowed += ", several with ` + ` between them";
-    Err(wrong.at(&node.place))
+fn own_loads(subject: &SubjectSpec, read: &Experiment) -> Result<(), Wrong> {
+    let loads: Vec<&str> = read.loads.iter().map(|load| load.name.as_str()).chain([ALONE]).collect();
+    match subject.beside.is_empty() {
+        true => Ok(()),
+        false => values::known_sum("load", &subject.beside.join(SUM), &loads, &[]).map(drop),
+    }
 }
 
 fn repay(table: &Table, read: &Experiment) -> Result<Repay, Error> {
     let keys = Keys::of(&keys::SECTIONS[7], "[[repay]]".into(), table)?;
-    let names = || read.subjects.iter().map(|s| s.name.as_str());
+    let names = subjects(read);
     let sum = |key: &str| {
-        let there = |text: &str| match values::sum(text) {
-            all if all.iter().all(|name| names().any(|known| known == name)) => Ok(all),
-            all => {
-                let unknown = all.iter().find(|name| names().all(|known| known != **name)).cloned().unwrap_or_default();
-                let mut wrong = Wrong::word(format!("there is no subject {unknown:?}"), &unknown, names());
-                wrong.allowed += ", several with ` + ` between them";
-                Err(wrong)
-            }
-        };
-        let found = keys.text(key, there)?;
+        let found = keys.text(key, |text| values::known_sum("subject", text, &names, &[]))?;
         found.ok_or_else(|| keys.wrong(&format!("has no `{key}`"), "names of subjects: `once = \"pin + unpin\"`"))
     };
     Ok(Repay { once: sum("once")?, each: sum("each")?, against: sum("against")? })

@@ -128,22 +128,11 @@ impl Draft {
 
     /// `cpu + memory`, `all` or `none`.
     fn names_of_loads(&self, text: &str) -> Result<Vec<String>, Wrong> {
-        let all = || self.loads.iter().map(|load| load.name.clone());
+        let all: Vec<&str> = self.loads.iter().map(|load| load.name.as_str()).collect();
         match text.trim() {
-            "all" => return Ok(all().collect()),
-            "none" => return Ok(Vec::new()),
-            _ => {}
-        }
-        let names = values::sum(text);
-        match names.iter().find(|name| all().all(|known| known != **name)) {
-            None => Ok(names),
-            Some(unknown) => {
-                let known: Vec<String> = all().collect();
-                let words = known.iter().map(String::as_str).chain(["all", "none"]);
-                let mut wrong = Wrong::word(format!("there is no load {unknown:?}"), unknown, words);
-                wrong.allowed += ", several with ` + ` between them";
-                Err(wrong)
-            }
+            "all" => Ok(all.into_iter().map(str::to_owned).collect()),
+            "none" => Ok(Vec::new()),
+            text => values::known_sum("load", text, &all, &["all", "none"]),
         }
     }
 

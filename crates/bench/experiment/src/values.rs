@@ -304,6 +304,21 @@ pub(crate) fn sum(text: &str) -> Vec<String> {
     text.split(SUM).map(|name| name.trim().to_owned()).collect()
 }
 
+/// The name, if it is that of a subject or load.
+pub(crate) fn known(kind: &str, name: &str, known: &[&str]) -> Result<String, Wrong> {
+    let wrong = || Wrong::word(format!("there is no {kind} {name:?}"), name, known.iter().copied());
+    known.contains(&name).then(|| name.to_owned()).ok_or_else(wrong)
+}
+
+/// The names of a sum, if all are known. `words` are allowed in place of a sum.
+pub(crate) fn known_sum(kind: &str, text: &str, known: &[&str], words: &[&str]) -> Result<Vec<String>, Wrong> {
+    let names = sum(text);
+    let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) else { return Ok(names) };
+    let words = known.iter().chain(words).copied();
+    let wrong = Wrong::word(format!("there is no {kind} {unknown:?}"), unknown, words);
+    Err(Wrong { allowed: wrong.allowed + ", several with ` + ` between them", ..wrong })
+}
+
 /// Separates the names of a sum. The blanks are part of it, because names may contain a plus.
 pub(crate) const SUM: &str = " + ";
 
