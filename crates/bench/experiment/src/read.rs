@@ -96,13 +96,18 @@ impl<'t> Keys<'t> {
         self.table.get(key)
     }
 
+    /// The value of a key, as `parse` reads it.
+    fn value<T>(&self, key: &str, parse: impl FnOnce(&Value) -> Result<T, Wrong>) -> Result<Option<T>, Error> {
+        let value = |node: &Node| parse(&node.value).map_err(|wrong| self.within(key, wrong).at(&node.place));
+        self.node(key).map(value).transpose()
+    }
+
     /// A text, as `parse` reads it.
     fn text<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Result<Option<T>, Error> {
-        let Some(node) = self.node(key) else { return Ok(None) };
-        match &node.value {
-            Value::Text(text) => parse(text).map(Some).map_err(|wrong| self.within(key, wrong).at(&node.place)),
-            other => Err(self.within(key, Wrong::unfit(&other.kind(), "a text in quotes")).at(&node.place)),
-        }
+        self.value(key, |value| match value {
+            Value::Text(text) => parse(text),
+            other => Err(Wrong::unfit(&other.kind(), "a text in quotes")),
+        })
     }
 
     fn word<T: Word>(&self, key: &str) -> Result<Option<T>, Error> {
@@ -111,23 +116,19 @@ impl<'t> Keys<'t> {
 
     /// A whole number within the bounds in the table of keys.
     fn whole(&self, key: &str) -> Result<Option<u64>, Error> {
-        let Some(node) = self.node(key) else { return Ok(None) };
         let bounds = self.section.keys.iter().find(|k| k.name == key).map(|k| k.kind);
         let Some(keys::Kind::Whole { least, most }) = bounds else { return Ok(None) };
-        let found = match node.value {
-            Value::Whole(n) => u64::try_from(n).ok().filter(|n| (least..=most).contains(n)),
-            _ => None,
-        };
-        let wrong = || Wrong::unfit(&node.value.kind(), &format!("a whole number from {least} to {most}"));
-        found.map(Some).ok_or_else(|| self.within(key, wrong()).at(&node.place))
+        self.value(key, |value| match value {
+            Value::Whole(n) if (i128::from(least)..=i128::from(most)).contains(n) => Ok(*n as u64),
+            other => Err(Wrong::unfit(&other.kind(), &format!("a whole number from {least} to {most}"))),
+        })
     }
 
     fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
-        let Some(node) = self.node(key) else { return Ok(None) };
-        match node.value {
-            Value::Flag(flag) => Ok(Some(flag)),
-            ref other => Err(self.within(key, Wrong::unfit(&other.kind(), "`true` or `false`")).at(&node.place)),
-        }
+        self.value(key, |value| match value {
+            Value::Flag(flag) => Ok(*flag),
+            other => Err(Wrong::unfit(&other.kind(), "`true` or `false`")),
+        })
     }
 
     fn within(&self, key: &str, wrong: Wrong) -> Wrong {
@@ -466,29 +467,22 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
     let keys = Keys::of(&keys::SECTIONS[3], title, table)?;
     let what = what(&keys, matrix)?;
     let name = name(&keys, &what)?;
-    let bytes = match keys.node("bytes") {
-        None => 0,
-        Some(node) => size_of(node).map_err(|wrong| keys.within("bytes", wrong).at(&node.place))?,
-    };
+    let bytes = keys.value("bytes", size_of)?.unwrap_or(0);
     if matches!(what, What::Route(_)) && bytes == 0 && !varied(&name, "bytes") {
         return Err(keys.wrong("has no `bytes`", "the size of its transfers: `bytes = \"4KiB\"`"));
     }
-    let rate = match keys.node("rate").map(|node| (&node.value, &node.place)) {
-        None => None,
-        Some((Value::Whole(n), place)) => Some((n.to_string(), place)),
-        Some((Value::Number(n), place)) => Some((n.to_string(), place)),
-        Some((Value::Text(text), place)) => Some((text.clone(), place)),
-        Some((other, place)) => {
-            return Err(keys.within("rate", Wrong::unfit(&other.kind(), "a rate: `1000/s`")).at(place));
-        }
+    let rate = |value: &Value| match value {
+        Value::Whole(n) => values::rate(&n.to_string()),
+        Value::Number(n) => values::rate(&n.to_string()),
+        Value::Text(text) => values::rate(text),
+        other => Err(Wrong::unfit(&other.kind(), "a rate: `1000/s`")),
     };
-    let rate = rate.map(|(text, place)| values::rate(&text).map_err(|wrong| keys.within("rate", wrong).at(place)));
     Ok(LoadSpec {
         name,
         what,
         bytes,
         count: keys.whole("count")?.unwrap_or(1) as u32,
-        rate: rate.transpose()?,
+        rate: keys.value("rate", rate)?,
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         class: keys.text("class", values::class)?.unwrap_or_default(),
         check_every: keys.whole("check-every")?.unwrap_or(0),
@@ -498,8 +492,8 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
 }
 
 /// One size.
-fn size_of(node: &Node) -> Result<u64, Wrong> {
-    match &node.value {
+fn size_of(value: &Value) -> Result<u64, Wrong> {
+    match value {
         Value::Whole(n) => match u64::try_from(*n) {
             Ok(bytes) if bytes > 0 => Ok(bytes),
             _ => Err(Wrong::unfit(&format!("{n} bytes"), "a size from 1 byte on: `4KiB`")),
@@ -527,7 +521,7 @@ fn sizes_of(node: &Node) -> Result<Vec<u64>, (Wrong, &Place)> {
             }
             all
         }
-        _ => vec![size_of(node).map_err(wrong)?],
+        value => vec![size_of(value).map_err(wrong)?],
     };
     all.sort_unstable();
     all.dedup();

@@ -160,40 +160,27 @@ impl Draft {
                 for (subject, _) in self.subjects.iter_mut().zip(&self.unsized_).filter(|(_, unsized_)| **unsized_) {
                     subject.sizes = vec![bytes];
                 }
-                return Ok(());
             }
-            "policy" => {
-                self.run.policy = values::policy(text)?;
-                return Ok(());
-            }
-            "run.class" => {
-                self.run.class = values::class(text)?;
-                return Ok(());
-            }
-            "run.cpus" => {
-                self.run.cpus = values::cpus(text)?;
-                return Ok(());
-            }
-            "run.record" => {
-                self.run.record = Record::of(text)?;
-                return Ok(());
-            }
-            "loads" => {
-                self.selected = Some(self.names_of_loads(text)?);
-                return Ok(());
-            }
+            "policy" => self.run.policy = values::policy(text)?,
+            "run.class" => self.run.class = values::class(text)?,
+            "run.cpus" => self.run.cpus = values::cpus(text)?,
+            "run.record" => self.run.record = Record::of(text)?,
+            "loads" => self.selected = Some(self.names_of_loads(text)?),
             "addresses" => {
                 let addresses = values::addresses(text)?;
                 self.subjects.iter_mut().for_each(|subject| subject.addresses = addresses);
-                return Ok(());
             }
             "arrival" => {
                 let arrival = values::arrival(text)?;
                 self.subjects.iter_mut().for_each(|subject| subject.arrival = arrival);
-                return Ok(());
             }
-            _ => {}
+            _ => return self.apply_to_one(axis, text),
         }
+        Ok(())
+    }
+
+    /// Applies a value of an axis `NAME.key`.
+    fn apply_to_one(&mut self, axis: &str, text: &str) -> Result<(), Wrong> {
         let (name, key) = split(axis);
         if let Some(subject) = self.subjects.iter_mut().find(|s| s.name == name) {
             match key {

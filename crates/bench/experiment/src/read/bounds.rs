@@ -44,17 +44,12 @@ fn has_deadline(keys: &Keys<'_>, read: &Experiment, subject: &str, metric: Metri
 }
 
 fn amount(keys: &Keys<'_>, key: &str, metric: Metric) -> Result<Option<f64>, Error> {
-    let Some(node) = keys.node(key) else { return Ok(None) };
-    let text = match (&node.value, metric) {
-        (Value::Text(text), _) => text.clone(),
-        (Value::Whole(n), Metric::Misses) => n.to_string(),
-        (Value::Number(n), Metric::Misses) => n.to_string(),
-        (other, _) => {
-            let takes = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
-            return Err(keys.within(key, Wrong::unfit(&other.kind(), takes)).at(&node.place));
-        }
-    };
-    values::amount(&text, metric).map(Some).map_err(|wrong| keys.within(key, wrong).at(&node.place))
+    keys.value(key, |value| match (value, metric) {
+        (Value::Text(text), _) => values::amount(text, metric),
+        (Value::Whole(n), Metric::Misses) => values::amount(&n.to_string(), metric),
+        (Value::Number(n), Metric::Misses) => values::amount(&n.to_string(), metric),
+        (other, _) => Err(Wrong::unfit(&other.kind(), "a text with a unit: `50us`, `10GB/s`, `0.1%`")),
+    })
 }
 
 /// The bounds that asserts and largest values share.
