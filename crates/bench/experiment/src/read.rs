@@ -177,11 +177,8 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     let whole = Table { place: root.place.clone(), entries: Vec::new() };
     let of_run = one(root, "run")?.unwrap_or_else(|| whole.clone());
     let run = run(&of_run)?;
-    let matrix = one(root, "matrix")?.map(|mut table| {
-        tree::flatten(&mut table);
-        table
-    });
-    let matrix = matrix.unwrap_or_else(|| whole.clone());
+    let mut matrix = one(root, "matrix")?.unwrap_or_else(|| whole.clone());
+    tree::flatten(&mut matrix);
     let varied = |name: &str, key: &str| matrix.entry(&format!("{name}.{key}")).is_some();
     let (subject_tables, load_tables) = (many(root, "subject")?, many(root, "load")?);
     let place = |tables: &[&Table]| tables.iter().map(|table| table.place.clone()).collect();
@@ -231,18 +228,11 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     for (table, subject) in subject_tables.iter().zip(&read.subjects) {
         own_loads(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "beside", wrong))?;
     }
-    for table in many(root, "repay")? {
-        let repay = repay(table, &read)?;
-        read.repays.push(repay);
-    }
-    for table in many(root, "largest")? {
-        let largest = bounds::largest(table, &read)?;
-        read.largests.push(largest);
-    }
-    for table in many(root, "assert")? {
-        let assert = bounds::assert(table, &read)?;
-        read.asserts.push(assert);
-    }
+    read.repays = many(root, "repay")?.into_iter().map(|table| repay(table, &read)).collect::<Result<_, Error>>()?;
+    read.largests =
+        many(root, "largest")?.into_iter().map(|table| bounds::largest(table, &read)).collect::<Result<_, Error>>()?;
+    read.asserts =
+        many(root, "assert")?.into_iter().map(|table| bounds::assert(table, &read)).collect::<Result<_, Error>>()?;
     let stages = stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
     if of_run.get("repeats").is_none() && processes == Processes::Shared {
         processes::divide(&mut read.run, &stages);

@@ -84,8 +84,7 @@ fn only<const N: usize>(
 }
 
 pub(super) fn largest(table: &Table, read: &Experiment) -> Result<Largest, Error> {
-    let section = keys::section("largest").unwrap_or(&keys::SECTIONS[0]);
-    let keys = Keys::of(section, "[[largest]]".into(), table)?;
+    let keys = Keys::of(&keys::SECTIONS[9], "[[largest]]".into(), table)?;
     let names = subjects(read);
     let there = |text: &str| values::known("subject", text, &names);
     let axes: Vec<&str> = read.matrix.iter().map(|axis| axis.name.as_str()).chain(["bytes"]).collect();
