@@ -10,7 +10,7 @@ use crate::processes::{self, Processes};
 use crate::stages::Draft;
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
-use crate::values::{self, Word};
+use crate::values::{self, SUM, Word};
 use crate::variant::{self, Variant};
 use settings::{Error, Place, Wrong, sizes};
 use std::collections::HashMap;
@@ -96,13 +96,18 @@ impl<'t> Keys<'t> {
         self.table.get(key)
     }
 
+    /// The value of a key, as `parse` reads it.
+    fn value<T>(&self, key: &str, parse: impl FnOnce(&Value) -> Result<T, Wrong>) -> Result<Option<T>, Error> {
+        let value = |node: &Node| parse(&node.value).map_err(|wrong| self.within(key, wrong).at(&node.place));
+        self.node(key).map(value).transpose()
+    }
+
     /// A text, as `parse` reads it.
     fn text<T>(&self, key: &str, parse: impl FnOnce(&str) -> Result<T, Wrong>) -> Result<Option<T>, Error> {
-        let Some(node) = self.node(key) else { return Ok(None) };
-        match &node.value {
-            Value::Text(text) => parse(text).map(Some).map_err(|wrong| self.within(key, wrong).at(&node.place)),
-            other => Err(self.within(key, Wrong::unfit(&other.kind(), "a text in quotes")).at(&node.place)),
-        }
+        self.value(key, |value| match value {
+            Value::Text(text) => parse(text),
+            other => Err(Wrong::unfit(&other.kind(), "a text in quotes")),
+        })
     }
 
     fn word<T: Word>(&self, key: &str) -> Result<Option<T>, Error> {
@@ -111,23 +116,19 @@ impl<'t> Keys<'t> {
 
     /// A whole number within the bounds in the table of keys.
     fn whole(&self, key: &str) -> Result<Option<u64>, Error> {
-        let Some(node) = self.node(key) else { return Ok(None) };
         let bounds = self.section.keys.iter().find(|k| k.name == key).map(|k| k.kind);
         let Some(keys::Kind::Whole { least, most }) = bounds else { return Ok(None) };
-        let found = match node.value {
-            Value::Whole(n) => u64::try_from(n).ok().filter(|n| (least..=most).contains(n)),
-            _ => None,
-        };
-        let wrong = || Wrong::unfit(&node.value.kind(), &format!("a whole number from {least} to {most}"));
-        found.map(Some).ok_or_else(|| self.within(key, wrong()).at(&node.place))
+        self.value(key, |value| match value {
+            Value::Whole(n) if (i128::from(least)..=i128::from(most)).contains(n) => Ok(*n as u64),
+            other => Err(Wrong::unfit(&other.kind(), &format!("a whole number from {least} to {most}"))),
+        })
     }
 
     fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
-        let Some(node) = self.node(key) else { return Ok(None) };
-        match node.value {
-            Value::Flag(flag) => Ok(Some(flag)),
-            ref other => Err(self.within(key, Wrong::unfit(&other.kind(), "`true` or `false`")).at(&node.place)),
-        }
+        self.value(key, |value| match value {
+            Value::Flag(flag) => Ok(*flag),
+            other => Err(Wrong::unfit(&other.kind(), "`true` or `false`")),
+        })
     }
 
     fn within(&self, key: &str, wrong: Wrong) -> Wrong {
@@ -176,11 +177,8 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     let whole = Table { place: root.place.clone(), entries: Vec::new() };
     let of_run = one(root, "run")?.unwrap_or_else(|| whole.clone());
     let run = run(&of_run)?;
-    let matrix = one(root, "matrix")?.map(|mut table| {
-        tree::flatten(&mut table);
-        table
-    });
-    let matrix = matrix.unwrap_or_else(|| whole.clone());
+    let mut matrix = one(root, "matrix")?.unwrap_or_else(|| whole.clone());
+    tree::flatten(&mut matrix);
     let varied = |name: &str, key: &str| matrix.entry(&format!("{name}.{key}")).is_some();
     let (subject_tables, load_tables) = (many(root, "subject")?, many(root, "load")?);
     let place = |tables: &[&Table]| tables.iter().map(|table| table.place.clone()).collect();
@@ -224,20 +222,17 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     if let Some(table) = one(root, "compare")? {
         read.compare = Some(compare(&table, &read)?);
     }
-    subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_baseline(table, subject, &read))?;
-    subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_loads(table, subject, &read))?;
-    for table in many(root, "repay")? {
-        let repay = repay(table, &read)?;
-        read.repays.push(repay);
+    for (table, subject) in subject_tables.iter().zip(&read.subjects) {
+        own_baseline(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "baseline", wrong))?;
     }
-    for table in many(root, "largest")? {
-        let largest = bounds::largest(table, &read)?;
-        read.largests.push(largest);
+    for (table, subject) in subject_tables.iter().zip(&read.subjects) {
+        own_loads(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "beside", wrong))?;
     }
-    for table in many(root, "assert")? {
-        let assert = bounds::assert(table, &read)?;
-        read.asserts.push(assert);
-    }
+    read.repays = many(root, "repay")?.into_iter().map(|table| repay(table, &read)).collect::<Result<_, Error>>()?;
+    read.largests =
+        many(root, "largest")?.into_iter().map(|table| bounds::largest(table, &read)).collect::<Result<_, Error>>()?;
+    read.asserts =
+        many(root, "assert")?.into_iter().map(|table| bounds::assert(table, &read)).collect::<Result<_, Error>>()?;
     let stages = stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
     if of_run.get("repeats").is_none() && processes == Processes::Shared {
         processes::divide(&mut read.run, &stages);
@@ -462,29 +457,22 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
     let keys = Keys::of(&keys::SECTIONS[3], title, table)?;
     let what = what(&keys, matrix)?;
     let name = name(&keys, &what)?;
-    let bytes = match keys.node("bytes") {
-        None => 0,
-        Some(node) => size_of(node).map_err(|wrong| keys.within("bytes", wrong).at(&node.place))?,
-    };
+    let bytes = keys.value("bytes", size_of)?.unwrap_or(0);
     if matches!(what, What::Route(_)) && bytes == 0 && !varied(&name, "bytes") {
         return Err(keys.wrong("has no `bytes`", "the size of its transfers: `bytes = \"4KiB\"`"));
     }
-    let rate = match keys.node("rate").map(|node| (&node.value, &node.place)) {
-        None => None,
-        Some((Value::Whole(n), place)) => Some((n.to_string(), place)),
-        Some((Value::Number(n), place)) => Some((n.to_string(), place)),
-        Some((Value::Text(text), place)) => Some((text.clone(), place)),
-        Some((other, place)) => {
-            return Err(keys.within("rate", Wrong::unfit(&other.kind(), "a rate: `1000/s`")).at(place));
-        }
+    let rate = |value: &Value| match value {
+        Value::Whole(n) => values::rate(&n.to_string()),
+        Value::Number(n) => values::rate(&n.to_string()),
+        Value::Text(text) => values::rate(text),
+        other => Err(Wrong::unfit(&other.kind(), "a rate: `1000/s`")),
     };
-    let rate = rate.map(|(text, place)| values::rate(&text).map_err(|wrong| keys.within("rate", wrong).at(place)));
     Ok(LoadSpec {
         name,
         what,
         bytes,
         count: keys.whole("count")?.unwrap_or(1) as u32,
-        rate: rate.transpose()?,
+        rate: keys.value("rate", rate)?,
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         class: keys.text("class", values::class)?.unwrap_or_default(),
         check_every: keys.whole("check-every")?.unwrap_or(0),
@@ -494,8 +482,8 @@ fn load(table: &Table, matrix: &Table, varied: &impl Fn(&str, &str) -> bool) -> 
 }
 
 /// One size.
-fn size_of(node: &Node) -> Result<u64, Wrong> {
-    match &node.value {
+fn size_of(value: &Value) -> Result<u64, Wrong> {
+    match value {
         Value::Whole(n) => match u64::try_from(*n) {
             Ok(bytes) if bytes > 0 => Ok(bytes),
             _ => Err(Wrong::unfit(&format!("{n} bytes"), "a size from 1 byte on: `4KiB`")),
@@ -523,7 +511,7 @@ fn sizes_of(node: &Node) -> Result<Vec<u64>, (Wrong, &Place)> {
             }
             all
         }
-        _ => vec![size_of(node).map_err(wrong)?],
+        value => vec![size_of(value).map_err(wrong)?],
     };
     all.sort_unstable();
     all.dedup();
@@ -613,48 +601,40 @@ fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
     })
 }
 
+/// The names of the subjects.
+fn subjects(read: &Experiment) -> Vec<&str> {
+    read.subjects.iter().map(|s| s.name.as_str()).collect()
+}
+
+/// A mistake in a key of a subject that names others.
+fn of_subject(table: &Table, name: &str, key: &str, wrong: Wrong) -> Error {
+    let place = table.get(key).map_or(&table.place, |node| &node.place);
+    Wrong { what: format!("[[subject]] `{name}` `{key}`: {}", wrong.what), ..wrong }.at(place)
+}
+
 /// Checks that a subject's baseline is another subject, or itself.
-fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
-    let Some((node, own)) = table.get("baseline").zip(subject.baseline.as_deref()) else { return Ok(()) };
-    let title = format!("[[subject]] `{}` `baseline`", subject.name);
-    let names = || read.subjects.iter().map(|s| s.name.as_str());
-    if !names().any(|name| name == own) {
-        return Err(Wrong::word(format!("{title}: there is no subject {own:?}"), own, names()).at(&node.place));
-    }
-    if read.compare.is_none() {
-        let what = format!("{title}: nothing is compared, because there is no [compare]");
-        return Err(Wrong::new(what, "`[compare]` with `baseline`, what all others are compared with").at(&node.place));
-    }
-    Ok(())
+fn own_baseline(subject: &SubjectSpec, read: &Experiment) -> Result<(), Wrong> {
+    let Some(own) = &subject.baseline else { return Ok(()) };
+    values::known("subject", own, &subjects(read))?;
+    let allowed = "`[compare]` with `baseline`, what all others are compared with";
+    let wrong = || Wrong::new("nothing is compared, because there is no [compare]", allowed);
+    read.compare.as_ref().map(drop).ok_or_else(wrong)
 }
 
 /// Checks that the loads that a subject names exist.
-fn own_loads(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
-    let Some(node) = table.get("beside") else { return Ok(()) };
-    let names = || read.loads.iter().map(|load| load.name.as_str()).chain([ALONE]);
-    let Some(unknown) = subject.beside.iter().find(|name| names().all(|known| known != name.as_str())) else {
-        return Ok(());
-    };
-    let what = format!("[[subject]] `{}` `beside`: there is no load {unknown:?}", subject.name);
-    let mut wrong = Wrong::word(what, unknown, names());
-    wrong.allowed += ", several with ` + ` between them";
-    Err(wrong.at(&node.place))
+fn own_loads(subject: &SubjectSpec, read: &Experiment) -> Result<(), Wrong> {
+    let loads: Vec<&str> = read.loads.iter().map(|load| load.name.as_str()).chain([ALONE]).collect();
+    match subject.beside.is_empty() {
+        true => Ok(()),
+        false => values::known_sum("load", &subject.beside.join(SUM), &loads, &[]).map(drop),
+    }
 }
 
 fn repay(table: &Table, read: &Experiment) -> Result<Repay, Error> {
     let keys = Keys::of(&keys::SECTIONS[7], "[[repay]]".into(), table)?;
-    let names = || read.subjects.iter().map(|s| s.name.as_str());
+    let names = subjects(read);
     let sum = |key: &str| {
-        let there = |text: &str| match values::sum(text) {
-            all if all.iter().all(|name| names().any(|known| known == name)) => Ok(all),
-            all => {
-                let unknown = all.iter().find(|name| names().all(|known| known != **name)).cloned().unwrap_or_default();
-                let mut wrong = Wrong::word(format!("there is no subject {unknown:?}"), &unknown, names());
-                wrong.allowed += ", several with ` + ` between them";
-                Err(wrong)
-            }
-        };
-        let found = keys.text(key, there)?;
+        let found = keys.text(key, |text| values::known_sum("subject", text, &names, &[]))?;
         found.ok_or_else(|| keys.wrong(&format!("has no `{key}`"), "names of subjects: `once = \"pin + unpin\"`"))
     };
     Ok(Repay { once: sum("once")?, each: sum("each")?, against: sum("against")? })

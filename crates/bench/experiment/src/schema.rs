@@ -4,23 +4,6 @@
 use crate::keys::{Key, Kind, OF_LOADS, OF_SUBJECTS, SECTIONS, Section};
 use serde_json::{Map, Value, json};
 
-const TIME: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min|h)|0)\s*$";
-const SIZE: &str = r"^\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*$";
-const SIZES: &str = r"^[0-9BKMGi\s.,/]+$";
-const RATE: &str = r"^\s*[0-9][0-9.e+-]*\s*(/\s*(s|ms|min))?\s*$";
-const REACH: &str = r"^\s*[0-9][0-9.e+-]*\s*(%|/\s*(s|ms|min)|([kMG]|[KMG]i)?B/s)\s*$";
-const CLASS: &str = r"^\s*(other|nice\(\s*[+-]?[0-9]+\s*\)|fifo\(\s*\+?[0-9]+\s*\)|deadline|real-time)\s*$";
-const CPUS: &str = r"^\s*(any|last|others|[0-9\s,+-]+)\s*$";
-const POLICY: &str = r"^\s*(.+\.toml|(stock|agent|traced|pi|ticket|boost|phase-fair|guard)(\s*[+,]\s*(pi|ticket|boost|phase-fair|guard))*)\s*$";
-const ARRIVAL: &str = r"^\s*(closed\s*\(\s*\+?[0-9]+\s*\)|paced\s*\(.+\))$";
-const ADDRESSES: &str =
-    r"^\s*(fixed|random|sweep\s*\(\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*,\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*\))\s*$";
-const SUM: &str = r"\S";
-const AMOUNT: &str = r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h|([kMG]|[KMG]i)?B/s)?\s*$";
-const TIMES: &str = r"^\s*[0-9][0-9.e+-]*\s+\S";
-const WITHIN: &str =
-    r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h)\s*(,\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h)\s*)?$";
-
 /// The schema, as its file holds it.
 pub fn schema() -> String {
     let mut properties = Map::new();
@@ -124,36 +107,45 @@ fn of_key(key: &Key) -> (String, Value) {
 
 fn of_kind(kind: Kind) -> Value {
     let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+    let bytes = json!({ "type": "integer", "minimum": 1 });
     match kind {
         Kind::Text => json!({ "type": "string" }),
         Kind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
         Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Time => text(TIME),
-        Kind::Size => size(),
+        Kind::Time => text(r"^\s*([0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s|min|h)|0)\s*$"),
+        Kind::Size => json!({ "anyOf": [bytes, text(r"^\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*$")] }),
         Kind::Sizes => {
-            let sizes = || json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(SIZES)] });
-            let list = json!({ "type": "array", "items": sizes(), "minItems": 1 });
-            json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, text(SIZES), list] })
+            let sizes = text(r"^[0-9BKMGi\s.,/]+$");
+            let list = json!({ "type": "array", "items": { "anyOf": [bytes, sizes] }, "minItems": 1 });
+            json!({ "anyOf": [bytes, sizes, list] })
         }
-        Kind::Rate => json!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, text(RATE)] }),
-        Kind::Reach => text(REACH),
-        Kind::Class => text(CLASS),
-        Kind::Cpus => text(CPUS),
-        Kind::Policy => text(POLICY),
-        Kind::Arrival => text(ARRIVAL),
-        Kind::Addresses => text(ADDRESSES),
-        Kind::Sum => text(SUM),
+        Kind::Rate => {
+            let written = text(r"^\s*[0-9][0-9.e+-]*\s*(/\s*(s|ms|min))?\s*$");
+            json!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0 }, written] })
+        }
+        Kind::Reach => text(r"^\s*[0-9][0-9.e+-]*\s*(%|/\s*(s|ms|min)|([kMG]|[KMG]i)?B/s)\s*$"),
+        Kind::Class => text(r"^\s*(other|nice\(\s*[+-]?[0-9]+\s*\)|fifo\(\s*\+?[0-9]+\s*\)|deadline|real-time)\s*$"),
+        Kind::Cpus => text(r"^\s*(any|last|others|[0-9\s,+-]+)\s*$"),
+        Kind::Policy => text(
+            r"^\s*(.+\.toml|(stock|agent|traced|pi|ticket|boost|phase-fair|guard)(\s*[+,]\s*(pi|ticket|boost|phase-fair|guard))*)\s*$",
+        ),
+        Kind::Arrival => text(r"^\s*(closed\s*\(\s*\+?[0-9]+\s*\)|paced\s*\(.+\))$"),
+        Kind::Addresses => {
+            text(r"^\s*(fixed|random|sweep\s*\(\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*,\s*[0-9]+\s*(B|KiB|MiB|GiB)?\s*\))\s*$")
+        }
+        Kind::Sum => text(r"\S"),
         Kind::Choice(words) => json!({ "type": "string", "enum": words }),
-        Kind::Amount => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, text(AMOUNT)] }),
-        Kind::Times => text(TIMES),
-        Kind::Within => text(WITHIN),
+        Kind::Amount => {
+            let written = text(r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h|([kMG]|[KMG]i)?B/s)?\s*$");
+            json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, written] })
+        }
+        Kind::Times => text(r"^\s*[0-9][0-9.e+-]*\s+\S"),
+        Kind::Within => text(
+            r"^\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h)\s*(,\s*[0-9][0-9.e+-]*\s*(%|ns|us|µs|μs|ms|s|min|h)\s*)?$",
+        ),
         Kind::Names => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1, "uniqueItems": true }),
         Kind::Values => json!({ "$ref": "#/definitions/values" }),
     }
-}
-
-fn size() -> Value {
-    json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "pattern": SIZE }] })
 }
 
 fn values() -> Value {

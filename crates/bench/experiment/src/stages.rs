@@ -128,22 +128,11 @@ impl Draft {
 
     /// `cpu + memory`, `all` or `none`.
     fn names_of_loads(&self, text: &str) -> Result<Vec<String>, Wrong> {
-        let all = || self.loads.iter().map(|load| load.name.clone());
+        let all: Vec<&str> = self.loads.iter().map(|load| load.name.as_str()).collect();
         match text.trim() {
-            "all" => return Ok(all().collect()),
-            "none" => return Ok(Vec::new()),
-            _ => {}
-        }
-        let names = values::sum(text);
-        match names.iter().find(|name| all().all(|known| known != **name)) {
-            None => Ok(names),
-            Some(unknown) => {
-                let known: Vec<String> = all().collect();
-                let words = known.iter().map(String::as_str).chain(["all", "none"]);
-                let mut wrong = Wrong::word(format!("there is no load {unknown:?}"), unknown, words);
-                wrong.allowed += ", several with ` + ` between them";
-                Err(wrong)
-            }
+            "all" => Ok(all.into_iter().map(str::to_owned).collect()),
+            "none" => Ok(Vec::new()),
+            text => values::known_sum("load", text, &all, &["all", "none"]),
         }
     }
 
@@ -171,40 +160,27 @@ impl Draft {
                 for (subject, _) in self.subjects.iter_mut().zip(&self.unsized_).filter(|(_, unsized_)| **unsized_) {
                     subject.sizes = vec![bytes];
                 }
-                return Ok(());
             }
-            "policy" => {
-                self.run.policy = values::policy(text)?;
-                return Ok(());
-            }
-            "run.class" => {
-                self.run.class = values::class(text)?;
-                return Ok(());
-            }
-            "run.cpus" => {
-                self.run.cpus = values::cpus(text)?;
-                return Ok(());
-            }
-            "run.record" => {
-                self.run.record = Record::of(text)?;
-                return Ok(());
-            }
-            "loads" => {
-                self.selected = Some(self.names_of_loads(text)?);
-                return Ok(());
-            }
+            "policy" => self.run.policy = values::policy(text)?,
+            "run.class" => self.run.class = values::class(text)?,
+            "run.cpus" => self.run.cpus = values::cpus(text)?,
+            "run.record" => self.run.record = Record::of(text)?,
+            "loads" => self.selected = Some(self.names_of_loads(text)?),
             "addresses" => {
                 let addresses = values::addresses(text)?;
                 self.subjects.iter_mut().for_each(|subject| subject.addresses = addresses);
-                return Ok(());
             }
             "arrival" => {
                 let arrival = values::arrival(text)?;
                 self.subjects.iter_mut().for_each(|subject| subject.arrival = arrival);
-                return Ok(());
             }
-            _ => {}
+            _ => return self.apply_to_one(axis, text),
         }
+        Ok(())
+    }
+
+    /// Applies a value of an axis `NAME.key`.
+    fn apply_to_one(&mut self, axis: &str, text: &str) -> Result<(), Wrong> {
         let (name, key) = split(axis);
         if let Some(subject) = self.subjects.iter_mut().find(|s| s.name == name) {
             match key {
@@ -290,34 +266,17 @@ fn stage(number: u32, point: Vec<(String, String)>, draft: Draft, from: &Experim
     let loads: Vec<LoadSpec> = draft.loads.into_iter().filter(|load| load.count > 0).collect();
     let runs =
         |name: &String| if name == ALONE { loads.is_empty() } else { loads.iter().any(|load| load.name == *name) };
-    for subject in draft.subjects.into_iter().filter(|one| one.beside.is_empty() || one.beside.iter().any(runs)) {
-        let sizes = if subject.sizes.is_empty() { vec![0] } else { subject.sizes.clone() };
+    for mut subject in draft.subjects.into_iter().filter(|one| one.beside.is_empty() || one.beside.iter().any(runs)) {
+        // Taken out before the subject is cloned for each cell: the list can be long.
+        let sizes = std::mem::take(&mut subject.sizes);
+        if sizes.is_empty() {
+            cells.push(Cell { subject: subject.clone(), bytes: 0 });
+        }
         for bytes in sizes {
-            let sizes = if bytes == 0 { Vec::new() } else { vec![bytes] };
-            cells.push(Cell { subject: SubjectSpec { sizes, ..subject_without_sizes(&subject) }, bytes });
+            cells.push(Cell { subject: SubjectSpec { sizes: vec![bytes], ..subject.clone() }, bytes });
         }
     }
     Stage { number, point, run: draft.run, verify: from.verify, cells, loads }
-}
-
-/// Cloned without its list of sizes, which can be long.
-fn subject_without_sizes(subject: &SubjectSpec) -> SubjectSpec {
-    SubjectSpec {
-        name: subject.name.clone(),
-        what: subject.what.clone(),
-        sizes: Vec::new(),
-        back_to_back: subject.back_to_back,
-        addresses: subject.addresses,
-        data: subject.data,
-        arrival: subject.arrival,
-        observe: subject.observe,
-        class: subject.class,
-        cpus: subject.cpus.clone(),
-        deadline_ns: subject.deadline_ns,
-        rests: subject.rests,
-        baseline: subject.baseline.clone(),
-        beside: subject.beside.clone(),
-    }
 }
 
 /// Checks the settings that a recording of the commands allows.

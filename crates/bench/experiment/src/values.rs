@@ -304,6 +304,21 @@ pub(crate) fn sum(text: &str) -> Vec<String> {
     text.split(SUM).map(|name| name.trim().to_owned()).collect()
 }
 
+/// The name, if it is that of a subject or load.
+pub(crate) fn known(kind: &str, name: &str, known: &[&str]) -> Result<String, Wrong> {
+    let wrong = || Wrong::word(format!("there is no {kind} {name:?}"), name, known.iter().copied());
+    known.contains(&name).then(|| name.to_owned()).ok_or_else(wrong)
+}
+
+/// The names of a sum, if all are known. `words` are allowed in place of a sum.
+pub(crate) fn known_sum(kind: &str, text: &str, known: &[&str], words: &[&str]) -> Result<Vec<String>, Wrong> {
+    let names = sum(text);
+    let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) else { return Ok(names) };
+    let words = known.iter().chain(words).copied();
+    let wrong = Wrong::word(format!("there is no {kind} {unknown:?}"), unknown, words);
+    Err(Wrong { allowed: wrong.allowed + ", several with ` + ` between them", ..wrong })
+}
+
 /// Separates the names of a sum. The blanks are part of it, because names may contain a plus.
 pub(crate) const SUM: &str = " + ";
 
@@ -333,35 +348,13 @@ pub(crate) fn policy(text: &str) -> Result<String, Wrong> {
 }
 
 pub(crate) fn metric(text: &str) -> Result<Metric, Wrong> {
-    let all = [
-        Metric::Min,
-        Metric::Mean,
-        Metric::P50,
-        Metric::P99,
-        Metric::P999,
-        Metric::P9999,
-        Metric::Max,
-        Metric::Misses,
-        Metric::Rate,
-    ];
-    let found = all.into_iter().find(|metric| metric.name() == text);
-    found.ok_or_else(|| Wrong::word(format!("{text:?} is no metric"), text, all.map(Metric::name)))
+    Metric::of(text).map_err(|wrong| Wrong { what: format!("{text:?} is no metric"), ..wrong })
 }
 
 impl Metric {
     /// As written in files.
     pub fn name(self) -> &'static str {
-        match self {
-            Metric::Min => "min",
-            Metric::Mean => "mean",
-            Metric::P50 => "p50",
-            Metric::P99 => "p99",
-            Metric::P999 => "p99.9",
-            Metric::P9999 => "p99.99",
-            Metric::Max => "max",
-            Metric::Misses => "misses",
-            Metric::Rate => "rate",
-        }
+        self.word()
     }
 }
 
@@ -386,40 +379,40 @@ impl fmt::Display for What {
     }
 }
 
-/// Types with two or three words.
+/// Types whose values are words.
 pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
-    const WORDS: &'static [(&'static str, Self)];
+    const WORDS: &'static [&'static str];
+    /// In the order of the words.
+    const VALUES: &'static [Self];
 
     fn of(text: &str) -> Result<Self, Wrong> {
-        let found = Self::WORDS.iter().find(|(word, _)| *word == text);
-        let wrong = || Wrong::word(format!("{text:?} is not known"), text, Self::WORDS.iter().map(|(word, _)| *word));
-        found.map(|(_, value)| *value).ok_or_else(wrong)
+        let found = Self::WORDS.iter().position(|word| *word == text);
+        let wrong = || Wrong::word(format!("{text:?} is not known"), text, Self::WORDS.iter().copied());
+        found.map(|at| Self::VALUES[at]).ok_or_else(wrong)
     }
 
     fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
+        Self::VALUES.iter().position(|value| *value == self).map_or("", |at| Self::WORDS[at])
     }
 }
 
-impl Word for Gpu {
-    const WORDS: &'static [(&'static str, Gpu)] = &[("real", Gpu::Real), ("soft", Gpu::Soft), ("none", Gpu::None)];
+macro_rules! words {
+    ($($type:ident: $($word:literal => $value:ident),+;)*) => {
+        $(impl Word for $type {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+            const VALUES: &'static [$type] = &[$($type::$value),+];
+        })*
+    };
 }
 
-impl Word for Record {
-    const WORDS: &'static [(&'static str, Record)] = &[("no", Record::No), ("commands", Record::Commands)];
-}
-
-impl Word for Data {
-    const WORDS: &'static [(&'static str, Data)] = &[("fresh", Data::Fresh), ("fixed", Data::Fixed)];
-}
-
-impl Word for Process {
-    const WORDS: &'static [(&'static str, Process)] = &[("shared", Process::Shared), ("own", Process::Own)];
-}
-
-impl Word for Observe {
-    const WORDS: &'static [(&'static str, Observe)] =
-        &[("submit", Observe::Submit), ("done", Observe::Done), ("engine", Observe::Engine)];
+words! {
+    Gpu: "real" => Real, "soft" => Soft, "none" => None;
+    Record: "no" => No, "commands" => Commands;
+    Data: "fresh" => Fresh, "fixed" => Fixed;
+    Process: "shared" => Shared, "own" => Own;
+    Observe: "submit" => Submit, "done" => Done, "engine" => Engine;
+    Metric: "min" => Min, "mean" => Mean, "p50" => P50, "p99" => P99, "p99.9" => P999, "p99.99" => P9999, "max" => Max,
+        "misses" => Misses, "rate" => Rate;
 }
 
 const UNITS_OF_RATE: [(&str, f64); 7] = [

@@ -11,9 +11,7 @@ impl Experiment {
     pub fn to_toml(&self) -> String {
         let mut out = Out(String::new());
         out.text("name", &self.name);
-        if let Some(variant) = &self.variant {
-            out.text("variant", variant);
-        }
+        out.optional("variant", self.variant.as_ref());
         out.text("about", &self.about);
         let run = &self.run;
         out.section("[run]");
@@ -23,16 +21,12 @@ impl Experiment {
         if let Some(samples) = run.samples {
             out.number("samples", samples);
         }
-        if let Some(ns) = run.duration_ns {
-            out.text("duration", time_text(ns));
-        }
+        out.optional("duration", run.duration_ns.map(time_text));
         out.text("timeout", time_text(run.timeout_ns));
         out.text("noise", time_text(run.noise_ns));
         out.number("counters-every", run.counters_every);
         out.text("meter", time_text(run.meter_ns));
-        if let Some(ns) = run.patience_ns {
-            out.text("patience", time_text(ns));
-        }
+        out.optional("patience", run.patience_ns.map(time_text));
         out.text("class", run.class);
         out.text("cpus", &run.cpus);
         out.text("policy", &run.policy);
@@ -45,8 +39,7 @@ impl Experiment {
             out.section("[matrix]");
         }
         for axis in &self.matrix {
-            let values: Vec<String> = axis.values.iter().map(|value| quoted(value)).collect();
-            let _ = writeln!(out.0, "{} = [{}]", quoted(&axis.name), values.join(", "));
+            out.list(&quoted(&axis.name), &axis.values);
         }
         out.section("[verify]");
         out.number("every", self.verify.every);
@@ -86,6 +79,12 @@ impl Out {
         let _ = writeln!(self.0, "{key} = {}", quoted(&value.to_string()));
     }
 
+    fn optional(&mut self, key: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.text(key, value);
+        }
+    }
+
     fn list(&mut self, key: &str, values: &[String]) {
         let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
         let _ = writeln!(self.0, "{key} = [{}]", values.join(", "));
@@ -117,57 +116,38 @@ impl Out {
             What::Route(route) => self.text("route", route),
             What::Call(call) => self.text("call", call),
         }
-        if what.text() != name {
-            self.text("name", name);
-        }
+        self.optional("name", Some(name).filter(|name| *name != what.text()));
     }
 
     fn subject(&mut self, subject: &SubjectSpec) {
         self.section("[[subject]]");
         self.what(&subject.what, &subject.name);
         if !subject.sizes.is_empty() {
-            let sizes: Vec<String> = subject.sizes.iter().map(|bytes| quoted(&sizes::text(*bytes))).collect();
-            let _ = writeln!(self.0, "sizes = [{}]", sizes.join(", "));
+            self.list("sizes", &subject.sizes.iter().map(|bytes| sizes::text(*bytes)).collect::<Vec<_>>());
         }
         self.number("back-to-back", subject.back_to_back);
         self.text("addresses", subject.addresses);
         self.text("data", subject.data.word());
         self.text("arrival", subject.arrival);
         self.text("observe", subject.observe.word());
-        if let Some(class) = subject.class {
-            self.text("class", class);
-        }
-        if let Some(cpus) = &subject.cpus {
-            self.text("cpus", cpus);
-        }
-        if let Some(ns) = subject.deadline_ns {
-            self.text("deadline", time_text(ns));
-        }
+        self.optional("class", subject.class);
+        self.optional("cpus", subject.cpus.as_ref());
+        self.optional("deadline", subject.deadline_ns.map(time_text));
         self.number("rests", subject.rests);
-        if let Some(baseline) = &subject.baseline {
-            self.text("baseline", baseline);
-        }
-        if !subject.beside.is_empty() {
-            self.text("beside", subject.beside.join(SUM));
-        }
+        self.optional("baseline", subject.baseline.as_ref());
+        self.optional("beside", (!subject.beside.is_empty()).then(|| subject.beside.join(SUM)));
     }
 
     fn load(&mut self, load: &LoadSpec) {
         self.section("[[load]]");
         self.what(&load.what, &load.name);
-        if load.bytes > 0 {
-            self.text("bytes", sizes::text(load.bytes));
-        }
+        self.optional("bytes", (load.bytes > 0).then(|| sizes::text(load.bytes)));
         self.number("count", load.count);
-        if let Some(rate) = load.rate {
-            self.text("rate", format!("{rate}/s"));
-        }
+        self.optional("rate", load.rate.map(|rate| format!("{rate}/s")));
         self.text("cpus", &load.cpus);
         self.text("class", load.class);
         self.number("check-every", load.check_every);
-        if let Some(must_reach) = load.must_reach {
-            self.text("must-reach", must_reach);
-        }
+        self.optional("must-reach", load.must_reach);
         self.text("process", load.process.word());
     }
 }

@@ -1,6 +1,6 @@
 //! Bounds: `[[assert]]` and `[[largest]]`.
 
-use super::Keys;
+use super::{Keys, subjects};
 use crate::keys;
 use crate::model::{Assert, Bound, Experiment, Largest, Metric, SubjectSpec};
 use crate::tree::{Node, Table, Value};
@@ -9,26 +9,15 @@ use settings::{Error, Wrong};
 
 pub(super) fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
     let keys = Keys::of(&keys::SECTIONS[8], "[[assert]]".into(), table)?;
-    let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
-    let there = |text: &str| match text == "*" || names.contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(Wrong::word(format!("there is no subject {text:?}"), text, names.iter().copied().chain(["*"]))),
-    };
+    let names = subjects(read);
+    let there = |text: &str| values::known("subject", text, &[&names[..], &["*"]].concat());
     let subject = keys.text("subject", there)?.unwrap_or_else(|| "*".into());
     let metric = keys.text("metric", values::metric)?.unwrap_or_default();
-    let bounds = [
-        amount(&keys, "at-most", metric)?.map(Bound::AtMost),
-        amount(&keys, "at-least", metric)?.map(Bound::AtLeast),
-        keys.text("at-most-times", |text| times(text, &names))?,
-        keys.text("above-noise", |text| Ok(Bound::AboveNoise(values::time(text)? as f64)))?,
-        within_best(&keys, &names, &subject)?,
-    ];
-    let mut given = bounds.into_iter().flatten();
+    let [at_most, at_least, times] = amounts(&keys, metric, &names)?;
+    let above_noise = keys.text("above-noise", |text| Ok(Bound::AboveNoise(values::time(text)? as f64)))?;
+    let bounds = [at_most, at_least, times, above_noise, within_best(&keys, &names, &subject)?];
     const BOUNDS: &str = "one of `at-most`, `at-least`, `at-most-times`, `above-noise` and `within-best`";
-    let bound = given.next().ok_or_else(|| keys.wrong("has no bound", BOUNDS))?;
-    if given.next().is_some() {
-        return Err(keys.wrong("has more than one bound", &format!("{BOUNDS}; more bounds are more [[assert]]")));
-    }
+    let bound = only(&keys, bounds, BOUNDS, "; more bounds are more [[assert]]")?;
     if let (Bound::AboveNoise(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
         return Err(keys.wrong(
             "compares a metric that is not a time with the machine's noise",
@@ -55,36 +44,49 @@ fn has_deadline(keys: &Keys<'_>, read: &Experiment, subject: &str, metric: Metri
 }
 
 fn amount(keys: &Keys<'_>, key: &str, metric: Metric) -> Result<Option<f64>, Error> {
-    let Some(node) = keys.node(key) else { return Ok(None) };
-    let text = match (&node.value, metric) {
-        (Value::Text(text), _) => text.clone(),
-        (Value::Whole(n), Metric::Misses) => n.to_string(),
-        (Value::Number(n), Metric::Misses) => n.to_string(),
-        (other, _) => {
-            let takes = "a text with a unit: `50us`, `10GB/s`, `0.1%`";
-            return Err(keys.within(key, Wrong::unfit(&other.kind(), takes)).at(&node.place));
-        }
-    };
-    values::amount(&text, metric).map(Some).map_err(|wrong| keys.within(key, wrong).at(&node.place))
+    keys.value(key, |value| match (value, metric) {
+        (Value::Text(text), _) => values::amount(text, metric),
+        (Value::Whole(n), Metric::Misses) => values::amount(&n.to_string(), metric),
+        (Value::Number(n), Metric::Misses) => values::amount(&n.to_string(), metric),
+        (other, _) => Err(Wrong::unfit(&other.kind(), "a text with a unit: `50us`, `10GB/s`, `0.1%`")),
+    })
 }
 
-fn times(text: &str, names: &[&str]) -> Result<Bound, Wrong> {
-    match values::times(text)? {
-        Bound::AtMostTimes(_, of) if !names.contains(&of.as_str()) => {
-            Err(Wrong::word(format!("there is no subject {of:?}"), &of, names.iter().copied()))
+/// The bounds that asserts and largest values share.
+fn amounts(keys: &Keys<'_>, metric: Metric, names: &[&str]) -> Result<[Option<Bound>; 3], Error> {
+    let times = |text: &str| {
+        let bound = values::times(text)?;
+        if let Bound::AtMostTimes(_, of) = &bound {
+            values::known("subject", of, names)?;
         }
-        bound => Ok(bound),
+        Ok(bound)
+    };
+    Ok([
+        amount(keys, "at-most", metric)?.map(Bound::AtMost),
+        amount(keys, "at-least", metric)?.map(Bound::AtLeast),
+        keys.text("at-most-times", times)?,
+    ])
+}
+
+/// The one bound that is given. `more` says how to have several.
+fn only<const N: usize>(
+    keys: &Keys<'_>,
+    bounds: [Option<Bound>; N],
+    allowed: &str,
+    more: &str,
+) -> Result<Bound, Error> {
+    let mut given = bounds.into_iter().flatten();
+    match (given.next(), given.next()) {
+        (Some(bound), None) => Ok(bound),
+        (None, _) => Err(keys.wrong("has no bound", allowed)),
+        _ => Err(keys.wrong("has more than one bound", &format!("{allowed}{more}"))),
     }
 }
 
 pub(super) fn largest(table: &Table, read: &Experiment) -> Result<Largest, Error> {
-    let section = keys::section("largest").unwrap_or(&keys::SECTIONS[0]);
-    let keys = Keys::of(section, "[[largest]]".into(), table)?;
-    let names: Vec<&str> = read.subjects.iter().map(|s| s.name.as_str()).collect();
-    let there = |text: &str| match names.contains(&text) {
-        true => Ok(text.to_owned()),
-        false => Err(Wrong::word(format!("there is no subject {text:?}"), text, names.iter().copied())),
-    };
+    let keys = Keys::of(&keys::SECTIONS[9], "[[largest]]".into(), table)?;
+    let names = subjects(read);
+    let there = |text: &str| values::known("subject", text, &names);
     let axes: Vec<&str> = read.matrix.iter().map(|axis| axis.name.as_str()).chain(["bytes"]).collect();
     let axis = |text: &str| match axes.contains(&text) {
         true => Ok(text.to_owned()),
@@ -95,18 +97,9 @@ pub(super) fn largest(table: &Table, read: &Experiment) -> Result<Largest, Error
     let subject = keys.text("subject", there)?.ok_or_else(|| keys.wrong("has no `subject`", "the name of one"))?;
     let metric = keys.text("metric", values::metric)?.unwrap_or_default();
     has_deadline(&keys, read, &subject, metric)?;
-    let bounds = [
-        amount(&keys, "at-most", metric)?.map(Bound::AtMost),
-        amount(&keys, "at-least", metric)?.map(Bound::AtLeast),
-        keys.text("at-most-times", |text| times(text, &names))?,
-    ];
-    const BOUNDS: &str = "one of `at-most`, `at-least` and `at-most-times`";
-    let mut given = bounds.into_iter().flatten();
-    match (given.next(), given.next()) {
-        (Some(bound), None) => Ok(Largest { axis, subject, metric, bound }),
-        (None, _) => Err(keys.wrong("has no bound", BOUNDS)),
-        _ => Err(keys.wrong("has more than one bound", BOUNDS)),
-    }
+    let bounds = amounts(&keys, metric, &names)?;
+    let bound = only(&keys, bounds, "one of `at-most`, `at-least` and `at-most-times`", "")?;
+    Ok(Largest { axis, subject, metric, bound })
 }
 
 /// The subjects to compare with, and the required closeness.
@@ -127,10 +120,7 @@ fn within_best(keys: &Keys<'_>, names: &[&str], subject: &str) -> Result<Option<
         let Value::Text(name) = &one.value else {
             return Err(wrong(Wrong::unfit(&one.value.kind(), LIST), one));
         };
-        if !names.contains(&name.as_str()) {
-            let what = format!("there is no subject {name:?}");
-            return Err(wrong(Wrong::word(what, name, names.iter().copied()), one));
-        }
+        values::known("subject", name, names).map_err(|unknown| wrong(unknown, one))?;
         if name == subject || within.among.contains(name) {
             let why = if name == subject { "is the judged subject itself" } else { "is there twice" };
             return Err(wrong(Wrong::new(format!("{name:?} {why}"), "each other subject once"), one));
