@@ -15,6 +15,7 @@ use experiment::{Addresses, Arrival, Cell, Data, Gpu, Record, Run, Stage};
 use gpu::Correlation;
 use run_folder::commands::{Anchor, Counter};
 use run_folder::part::{BY_RATES, LinkBy, LinkCount, Metered, StuckBetween};
+use run_folder::soak::measuring::{Ending, Lap};
 use run_folder::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use statistics::{Slow, WORST};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,28 +63,6 @@ const WARM_MEMORY: std::ops::RangeInclusive<u64> = 256 << 20..=4 << 30;
 /// Room for samples if no number is given: one for each so many nanoseconds of the cell's time, within these bounds.
 const LEAST_NS: u64 = 250;
 const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
-
-/// One lap of a stage that is measured repeatedly.
-#[derive(Debug)]
-pub struct Lap {
-    pub finished: Finished,
-    /// Why a cell took no more samples, in the order of the stage's cells.
-    pub ended: Vec<Option<Ending>>,
-    /// Time since the part's clock began.
-    pub ago: Duration,
-}
-
-/// How a cell of a lap ended before the lap did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// A transfer left a wrong byte. The next lap measures the cell again.
-    Wrong,
-    /// A transfer did not end in its time. No lap measures the cell again, nor one that failed.
-    Lost,
-    Failed,
-    /// The last sample is above the bound: nothing in the lap was measured after it.
-    Above,
-}
 
 /// What to do after a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +149,8 @@ fn opened(lab: &Lab<'_>, stage: &Stage, repeat: u32, bound: Option<Duration>, la
                 let mut finished = session.finished(done, &mut live, &accounts, &mut reports);
                 finished.part.seconds = lab.clock.ns(lab.clock.now() - session.began.tick) as f64 / 1e9;
                 finished.part.loads = running.with_ends(loads);
-                let ago = Duration::from_nanos(lab.clock.ns(lab.clock.now() - session.began.tick));
-                let noise = match each(Lap { finished, ended, ago }) {
+                let ago_s = lab.clock.ns(lab.clock.now() - session.began.tick) as f64 / 1e9;
+                let noise = match each(Lap { part: finished.part, samples: finished.samples, ended, ago_s }) {
                     Next::Stop => return ((), running.since(&running.mark())),
                     Next::Again { noise: true } => noise,
                     Next::Again { noise: false } => Duration::ZERO,

@@ -6,9 +6,10 @@ use experiment::{
     SubjectSpec, Verify, What,
 };
 use measure::clock::Clock;
-use measure::stage::{self, Ending, Finished, Lab, Next};
+use measure::stage::{self, Finished, Lab, Next};
 use run_folder::part::EndedBy;
 use run_folder::part::Metered;
+use run_folder::soak::measuring::Ending;
 use run_folder::{Part, Status};
 
 fn subject(what: &str) -> SubjectSpec {
@@ -170,7 +171,7 @@ fn loads_run_during_the_measurement_and_report_their_work() {
     let loads = vec![
         load("host->ce1->gpu0", 2, Cpus::Others),
         LoadSpec { rate: Some(100.0), ..load("gpu0->ce0->host", 1, Cpus::Any) },
-        LoadSpec { what: What::Call("ce(2)".into()), ..load("host->ce2->gpu0", 1, Cpus::Any) },
+        LoadSpec { what: What::Call("nothing".into()), ..load("host->ce2->gpu0", 1, Cpus::Any) },
     ];
     let mut stage = stage(vec![cell("host->inline->gpu0", 64)], loads);
     stage.run.samples = None;
@@ -319,17 +320,17 @@ fn laps_reuse_opened_subjects_and_continue_after_a_wrong_byte() {
     let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
     let (mut wrong, mut laps) = (Vec::new(), 0);
     let end = stage::run_on(&lab, &stage, None, &mut |lap| {
-        let part = &lap.finished.part;
+        let part = &lap.part;
         assert_eq!((part.noise.len(), part.cells.len()), (if laps == 0 { 2 } else { 0 }, 2));
-        assert!(lap.ago.as_secs_f64() >= part.seconds && part.seconds > 0.0);
+        assert!(lap.ago_s >= part.seconds && part.seconds > 0.0);
         match &part.cells[0].status {
             Status::Failed(why) => {
                 assert!(why.contains("offset 63") && lap.ended[0] == Some(Ending::Wrong), "{why}");
                 wrong.push(laps);
             }
-            status => assert_eq!((status, lap.finished.samples[0].len()), (&Status::Measured, 40)),
+            status => assert_eq!((status, lap.samples[0].len()), (&Status::Measured, 40)),
         }
-        assert_eq!((lap.ended[1], lap.finished.samples[1].len()), (None, 40));
+        assert_eq!((lap.ended[1], lap.samples[1].len()), (None, 40));
         laps += 1;
         if laps < 6 { Next::Again { noise: false } } else { Next::Stop }
     });
@@ -344,7 +345,7 @@ fn the_first_sample_above_a_bound_ends_its_lap() {
     let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
     let bound = std::time::Duration::from_nanos(1);
     stage::run_on(&lab, &stage, Some(bound), &mut |lap| {
-        let samples: Vec<usize> = lap.finished.samples.iter().map(Vec::len).collect();
+        let samples: Vec<usize> = lap.samples.iter().map(Vec::len).collect();
         assert_eq!(samples.iter().sum::<usize>(), 1, "{samples:?}");
         assert_eq!(lap.ended.iter().flatten().collect::<Vec<_>>(), [&Ending::Above]);
         Next::Stop

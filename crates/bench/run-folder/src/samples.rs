@@ -244,16 +244,6 @@ impl Samples {
         Ok(Samples { path: path.into(), sum: expected, reader })
     }
 
-    /// When the last sample of all cells was released, ns since the part began; 0 without samples.
-    pub fn last_release_ns(&self) -> u64 {
-        let groups = self.reader.metadata().row_groups().iter();
-        let of = |stated: Option<&Statistics>| match stated {
-            Some(Statistics::Int64(s)) => s.max_opt().copied(),
-            _ => None,
-        };
-        groups.filter_map(|g| of(g.column(FIRST_TIME).statistics())).max().map_or(0, i64::unsigned_abs)
-    }
-
     /// The samples of this cell, in the order in which they were taken.
     ///
     /// # Errors

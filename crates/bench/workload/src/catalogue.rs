@@ -34,22 +34,9 @@ const ENTRIES: &[Entry] = &[
     crate::nothing::NOTHING,
 ];
 
-/// A call that may be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
-    pub name: &'static str,
-    /// How it is written: `graph(KERNELS,polled)`.
-    pub form: &'static str,
-    /// What it does, in one line.
-    pub about: &'static str,
-    /// The default size; 0 for calls that take none.
-    pub bytes: u64,
-}
-
 /// Every call that can be measured, or run as a load.
-pub fn calls() -> Vec<Listed> {
-    let listed = |e: &Entry| Listed { name: e.name, form: e.form, about: e.about, bytes: e.bytes };
-    ENTRIES.iter().map(listed).collect()
+pub fn calls() -> &'static [Entry] {
+    ENTRIES
 }
 
 /// Calls of before.
@@ -70,7 +57,7 @@ const GONE: [&str; 14] = [
     "loads",
 ];
 
-fn parse(text: &str) -> std::result::Result<(Call, usize), SyntaxError> {
+fn parse(text: &str) -> std::result::Result<(Call, &'static Entry), SyntaxError> {
     text::parse(text, ENTRIES).map_err(|error| error.gone(&GONE))
 }
 
@@ -99,8 +86,8 @@ pub fn open<'m>(machine: &'m Machine, what: &What, wanted: &Wanted) -> Result<'m
     match what {
         What::Route(name) => route::open(machine, name, wanted),
         What::Call(text) => {
-            let (call, index) = parse(text)?;
-            (ENTRIES[index].open)(machine, &call, wanted)
+            let (call, entry) = parse(text)?;
+            (entry.open)(machine, &call, wanted)
         }
     }
 }

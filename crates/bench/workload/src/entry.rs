@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) type Result<'m> = std::result::Result<Box<dyn Opened + 'm>, Error>;
 
 /// One kind of call.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub name: &'static str,
     /// How it is written, with its options.

@@ -145,25 +145,22 @@ const SHAPE: &str = "a route is `source->executor->destination`, such as `host->
 impl Spec {
     /// Parses a text with the given executors.
     pub fn parse(text: &str, words: &[Word]) -> Result<Spec, SyntaxError> {
-        let error =
-            |at, what: String, allowed: String| SyntaxError { kind: "route", text: text.into(), at, what, allowed };
-        let mut parts = Vec::new();
-        let mut at = 0;
-        for part in text.split("->") {
-            parts.push(Part::parse(part, at).map_err(|e| error(e.at, e.what, e.allowed))?);
-            at += part.len() + 2;
-        }
-        let Ok([source, executor, destination]) = <[Part<'_>; 3]>::try_from(parts) else {
-            let arrows = text.matches("->").count();
-            return Err(error(text.len(), format!("{arrows} `->` up to the end"), SHAPE.into()));
-        };
-        let end = |part| end(part).map_err(|e| error(e.at, e.what, e.allowed));
-        Ok(Spec {
-            source: end(&source)?,
-            executor: self::executor(&executor, words).map_err(|e| error(e.at, e.what, e.allowed))?,
-            destination: end(&destination)?,
-        })
+        read(text, words).map_err(|wrong| wrong.of("route", text))
     }
+}
+
+fn read(text: &str, words: &[Word]) -> Result<Spec, Wrong> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    for part in text.split("->") {
+        parts.push(Part::parse(part, at)?);
+        at += part.len() + 2;
+    }
+    let Ok([source, executor, destination]) = <[Part<'_>; 3]>::try_from(parts) else {
+        let arrows = text.matches("->").count();
+        return Err(Wrong { at: text.len(), what: format!("{arrows} `->` up to the end"), allowed: SHAPE.into() });
+    };
+    Ok(Spec { source: end(&source)?, executor: self::executor(&executor, words)?, destination: end(&destination)? })
 }
 
 impl fmt::Display for Spec {
@@ -211,10 +208,17 @@ impl fmt::Display for End {
 }
 
 /// The mistake, its offset in the whole text, and what is allowed.
-struct Wrong {
-    at: usize,
-    what: String,
-    allowed: String,
+pub(crate) struct Wrong {
+    pub(crate) at: usize,
+    pub(crate) what: String,
+    pub(crate) allowed: String,
+}
+
+impl Wrong {
+    pub(crate) fn of(self, kind: &'static str, text: &str) -> SyntaxError {
+        let Wrong { at, what, allowed } = self;
+        SyntaxError { kind, text: text.into(), at, what, allowed }
+    }
 }
 
 /// `name`, `number`, `[option,option=value]`, each with its offset.
@@ -226,33 +230,35 @@ struct Part<'a> {
 }
 
 /// `text` without surrounding blanks, and its new offset.
-pub fn trimmed(text: &str, at: usize) -> (usize, &str) {
+fn trimmed(text: &str, at: usize) -> (usize, &str) {
     let start = text.trim_start();
     (at + text.len() - start.len(), start.trim_end())
 }
 
+/// What is before the brackets and its offset, and the options between them, each with its offset.
+type Bracketed<'t> = (usize, &'t str, Vec<(usize, &'t str)>);
+
+pub(crate) fn bracketed(text: &str, at: usize, [open, close]: [char; 2]) -> Result<Bracketed<'_>, Wrong> {
+    let (at, text) = trimmed(text, at);
+    let Some((word, rest)) = text.split_once(open) else { return Ok((at, text, Vec::new())) };
+    let open = at + word.len();
+    let inner = rest.strip_suffix(close).ok_or_else(|| Wrong {
+        at: at + text.len(),
+        what: "no closing bracket".into(),
+        allowed: format!("`{close}` ends the options that began at byte {open}"),
+    })?;
+    let mut option_at = open + 1;
+    let options = inner.split(',').map(|option| {
+        let found = trimmed(option, option_at);
+        option_at += option.len() + 1;
+        found
+    });
+    Ok((at, word.trim_end(), options.collect()))
+}
+
 impl<'a> Part<'a> {
     fn parse(text: &'a str, at: usize) -> Result<Part<'a>, Wrong> {
-        let (at, text) = trimmed(text, at);
-        let (word, options) = match text.split_once('[') {
-            None => (text, Vec::new()),
-            Some((word, rest)) => {
-                let open = at + word.len();
-                let inner = rest.strip_suffix(']').ok_or_else(|| Wrong {
-                    at: at + text.len(),
-                    what: "no closing bracket".into(),
-                    allowed: format!("`]` ends the options that began at byte {open}"),
-                })?;
-                let mut options = Vec::new();
-                let mut option_at = open + 1;
-                for option in inner.split(',') {
-                    options.push(trimmed(option, option_at));
-                    option_at += option.len() + 1;
-                }
-                (word, options)
-            }
-        };
-        let word = word.trim_end();
+        let (at, word, options) = bracketed(text, at, ['[', ']'])?;
         let name = word.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = (name.len() < word.len()).then(|| (at + name.len(), &word[name.len()..]));
         Ok(Part { at, name, number, options })
@@ -279,7 +285,7 @@ impl<'a> Part<'a> {
     }
 }
 
-fn or_nothing(word: &str) -> String {
+pub(crate) fn or_nothing(word: &str) -> String {
     if word.is_empty() { "nothing".into() } else { format!("`{word}`") }
 }
 

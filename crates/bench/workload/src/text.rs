@@ -4,11 +4,7 @@
 //! The names and their options are in the catalogue ([`Entry`]).
 
 use crate::entry::{Call, Entry, Value};
-use crate::spec::{SyntaxError, trimmed};
-
-fn quoted(word: &str) -> String {
-    if word.is_empty() { "nothing".into() } else { format!("`{word}`") }
-}
+use crate::spec::{SyntaxError, Wrong, bracketed, or_nothing};
 
 /// What the brackets of a call may contain.
 fn allowed(entry: &Entry) -> String {
@@ -57,24 +53,16 @@ const LONGEST_NAME: usize = 64;
 ///
 /// # Errors
 /// What is wrong, where, and what is allowed there.
-pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError> {
-    let error = |at, what: String, allowed: String| SyntaxError { kind: "call", text: text.into(), at, what, allowed };
-    let (at, whole) = trimmed(text, 0);
-    let (name, inner) = match whole.split_once('(') {
-        None => (whole, None),
-        Some((name, rest)) => {
-            let open = at + name.len();
-            let inner = rest.strip_suffix(')').ok_or_else(|| {
-                error(at + whole.len(), "no closing bracket".into(), format!("`)` ends what began at byte {open}"))
-            })?;
-            (name.trim_end(), Some((open + 1, inner)))
-        }
-    };
-    let found = entries.iter().position(|entry| entry.name == name);
-    let Some((index, entry)) = found.and_then(|index| Some((index, entries.get(index)?))) else {
+pub fn parse<'e>(text: &str, entries: &'e [Entry]) -> Result<(Call, &'e Entry), SyntaxError> {
+    read(text, entries).map_err(|wrong| wrong.of("call", text))
+}
+
+fn read<'e>(text: &str, entries: &'e [Entry]) -> Result<(Call, &'e Entry), Wrong> {
+    let (at, name, options) = bracketed(text, 0, ['(', ')'])?;
+    let entry = entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let forms: Vec<&str> = entries.iter().map(|entry| entry.form).collect();
-        return Err(error(at, quoted(name), format!("calls are {}", forms.join(", "))));
-    };
+        Wrong { at, what: or_nothing(name), allowed: format!("calls are {}", forms.join(", ")) }
+    })?;
     let mut call = Call {
         name: entry.name,
         number: entry.number.map_or(0, |number| number.default),
@@ -82,28 +70,25 @@ pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError
         number_given: false,
         values: Vec::new(),
     };
-    let Some((mut from, inner)) = inner else { return Ok((call, index)) };
-    for part in inner.split(',') {
-        let (at, part_text) = trimmed(part, from);
-        from += part.len() + 1;
-        let refused = |what: String| error(at, what, allowed(entry));
-        if part_text.bytes().next().is_some_and(|byte| byte.is_ascii_digit()) {
-            let number = entry.number.filter(|_| !call.number_given).ok_or_else(|| refused(quoted(part_text)))?;
-            let value = part_text.parse().ok().filter(|value| (number.least..=number.most).contains(value));
-            call.number = value.ok_or_else(|| refused(quoted(part_text)))?;
+    for (at, option) in options {
+        let refused = |what: String| Wrong { at, what, allowed: allowed(entry) };
+        if option.bytes().next().is_some_and(|byte| byte.is_ascii_digit()) {
+            let number = entry.number.filter(|_| !call.number_given).ok_or_else(|| refused(or_nothing(option)))?;
+            let value = option.parse().ok().filter(|value| (number.least..=number.most).contains(value));
+            call.number = value.ok_or_else(|| refused(or_nothing(option)))?;
             call.number_given = true;
             continue;
         }
-        match entry.words.iter().find(|word| **word == part_text) {
+        match entry.words.iter().find(|word| **word == option) {
             Some(word) if call.words.contains(word) => {
-                return Err(refused(format!("`{part_text}` for the second time")));
+                return Err(refused(format!("`{option}` for the second time")));
             }
             Some(word) if entry.one_word && !call.words.is_empty() => {
                 return Err(refused(format!("`{word}` besides `{}`", call.words.join(", "))));
             }
             Some(word) => call.words.push(word),
             None => {
-                let (key, given) = value(entry, part_text).ok_or_else(|| refused(quoted(part_text)))?;
+                let (key, given) = value(entry, option).ok_or_else(|| refused(or_nothing(option)))?;
                 if call.given(key).is_some() {
                     return Err(refused(format!("`{key}` for the second time")));
                 }
@@ -113,5 +98,5 @@ pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError
     }
     call.values.sort_by_key(|(key, _)| entry.values.iter().position(|known| known.key() == *key));
     call.words.sort_by_key(|word| entry.words.iter().position(|known| known == word));
-    Ok((call, index))
+    Ok((call, entry))
 }

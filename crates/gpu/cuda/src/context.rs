@@ -93,30 +93,21 @@ impl Device {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { self.cuda.cuDevicePrimaryCtxRetain(&mut raw, self.raw) }?;
-        let context = Context { cuda: self.cuda, device: *self, raw, primary: true };
+        let context = Context { cuda: self.cuda, device: *self, raw };
         context.make_current()?;
         Ok(context)
-    }
-
-    /// A new context with its own channels, current on this thread.
-    pub fn new_context(&self) -> Result<Context> {
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        unsafe { self.cuda.cuCtxCreate_v2(&mut raw, 0, self.raw) }?;
-        Ok(Context { cuda: self.cuda, device: *self, raw, primary: false })
     }
 }
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const ALREADY_ENABLED: i32 = 704;
 
-/// A context; destroyed, or the primary one released, when dropped.
+/// A device's primary context; released when dropped.
 #[derive(Debug)]
 pub struct Context {
     pub(crate) cuda: Cuda,
     device: Device,
     pub(crate) raw: RawContext,
-    primary: bool,
 }
 
 // SAFETY: CUDA contexts may be used from any thread, by several at a time.
@@ -180,12 +171,6 @@ impl Drop for Context {
     fn drop(&mut self) {
         // A failure means that the context is broken already, which an earlier call has reported.
         // SAFETY: everything made in this context borrows it, so no object is left.
-        let _ = unsafe {
-            if self.primary {
-                self.cuda.cuDevicePrimaryCtxRelease_v2(self.device.raw)
-            } else {
-                self.cuda.cuCtxDestroy_v2(self.raw)
-            }
-        };
+        let _ = unsafe { self.cuda.cuDevicePrimaryCtxRelease_v2(self.device.raw) };
     }
 }

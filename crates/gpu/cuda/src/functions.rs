@@ -119,8 +119,6 @@ functions! {
     fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int);
     fn cuDevicePrimaryCtxRetain(context: *mut RawContext, device: c_int);
     fn cuDevicePrimaryCtxRelease_v2(device: c_int);
-    fn cuCtxCreate_v2(context: *mut RawContext, flags: c_uint, device: c_int);
-    fn cuCtxDestroy_v2(context: RawContext);
     fn cuCtxSetCurrent(context: RawContext);
     fn cuCtxSynchronize();
     fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);

@@ -21,7 +21,6 @@ mod pointer;
 pub mod runtime;
 mod small_copies;
 mod staging;
-pub mod step;
 mod stream;
 mod words;
 

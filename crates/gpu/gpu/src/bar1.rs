@@ -218,15 +218,6 @@ impl Bar1Map {
         self.level
     }
 
-    /// True if it was set; false, with the method unchanged, if this CPU lacks it.
-    pub fn set_line_store(&mut self, how: LineStore) -> bool {
-        let can = how.is_available();
-        if can {
-            self.line = how;
-        }
-        can
-    }
-
     /// If this map is the only user of its pin, the pin's drop will not wait for any submission.
     pub(crate) fn let_go(&mut self) {
         if let Some(Duplicate { owner: Owner::Pin(pin), .. }) = Arc::get_mut(&mut self.mapping.object)
@@ -343,7 +334,7 @@ impl Bar1Map {
     pub fn store_line(&self, offset: u64, line: &Line) -> Result<(), Error> {
         let at = self.place(offset, LINE as u64)?;
         // SAFETY: a line of the map (checked there), which lives as long as self; this CPU has the instruction
-        // (`set_line_store`).
+        // (`LineStore::best`).
         unsafe { stores::store_line(self.line, at, line) };
         Ok(())
     }

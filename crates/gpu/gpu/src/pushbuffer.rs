@@ -124,11 +124,6 @@ impl Pushbuffer {
         self.write(|w| w.inline(COMPUTE, dst, data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR))
     }
 
-    /// As [`Pushbuffer::inline`], for any length: one LAUNCH_DMA, then as many data headers as needed.
-    pub fn inline_long(&mut self, dst: u64, data: &[u8]) -> Result<&mut Self, Error> {
-        self.write(|w| w.inline_long(COMPUTE, dst, data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR))
-    }
-
     /// A release by the host with a timestamp, when the engine is idle.
     pub fn host_release(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
         self.write(|w| w.host_release(HOST, semaphore.va(), payload, true))

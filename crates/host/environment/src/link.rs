@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const FIELDS: [u32; 2] = [198, 197];
 const METRICS: [GpmMetricId; 2] = [GpmMetricId::PcieRxPerSec, GpmMetricId::PcieTxPerSec];
 /// Interval between readings: a third of the time after which a 32-bit counter may have wrapped unseen.
-pub const OFTEN: Duration = Duration::from_millis(20);
+const OFTEN: Duration = Duration::from_millis(20);
 
 /// To the GPU, and from the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -62,18 +62,7 @@ impl LinkCounters {
             Gpu::Soft => return Err("the software GPU has no counters".into()),
             Gpu::None => return Err("no GPU is used".into()),
         };
-        LinkCounters::of(nvml::device(pci)?)
-    }
-
-    /// For the GPU with this UUID, because a GPU may be number 1 for one library and 0 for another.
-    ///
-    /// # Errors
-    /// As [`LinkCounters::open`].
-    pub fn of_uuid(uuid: [u8; 16]) -> Known<LinkCounters> {
-        LinkCounters::of(nvml::of_uuid(uuid)?)
-    }
-
-    fn of(nvml: nvml_wrapper::Device<'static>) -> Known<LinkCounters> {
+        let nvml = nvml::device(pci)?;
         let samples = match nvml.gpm_support() {
             Ok(true) => Ok(None),
             Ok(false) => Err("this GPU has no GPM".into()),

@@ -23,19 +23,6 @@ pub fn why(e: impl std::fmt::Display) -> String {
     format!("NVML: {e}")
 }
 
-/// The GPU with this UUID, as the driver reports it.
-pub fn of_uuid(uuid: [u8; 16]) -> Known<Device<'static>> {
-    let text = uuid_text(uuid);
-    library()?.device_by_uuid(text.as_str()).map_err(|e| format!("no GPU {text}: {e}"))
-}
-
-/// `GPU-00112233-4455-6677-8899-aabbccddeeff`.
-fn uuid_text(uuid: [u8; 16]) -> String {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let [a, b, c, d, e] = [0..4, 4..6, 6..8, 8..10, 10..16].map(|part| hex(&uuid[part]));
-    format!("GPU-{a}-{b}-{c}-{d}-{e}")
-}
-
 /// The GPU at this address, or the first.
 pub fn device(pci: Option<&str>) -> Known<Device<'static>> {
     let nvml = library()?;

@@ -2,10 +2,39 @@
 //!
 //! PTX 7.0 for sm_70: the driver compiles it for the installed GPU, and no compiler is needed.
 
-use cuda::{Context, Module, step};
+use cuda::{Context, Module};
 
-/// The text after that of [`cuda::step`].
 const PTX: &str = r"
+.version 7.0
+.target sm_70
+.address_size 64
+
+// cells[i] = cells[i] * 1664525 + value + i
+.visible .entry step(.param .u64 step_cells, .param .u32 step_n, .param .u32 step_value)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<10>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [step_cells];
+    ld.param.u32 %r1, [step_n];
+    ld.param.u32 %r2, [step_value];
+    mov.u32 %r3, %ctaid.x;
+    mov.u32 %r4, %ntid.x;
+    mov.u32 %r5, %tid.x;
+    mad.lo.u32 %r6, %r3, %r4, %r5;
+    setp.ge.u32 %p1, %r6, %r1;
+    @%p1 bra STEP_END;
+    cvta.to.global.u64 %rd2, %rd1;
+    mul.wide.u32 %rd3, %r6, 4;
+    add.u64 %rd4, %rd2, %rd3;
+    ld.global.u32 %r7, [%rd4];
+    mad.lo.u32 %r8, %r7, 1664525, %r2;
+    add.u32 %r9, %r8, %r6;
+    st.global.u32 [%rd4], %r9;
+STEP_END:
+    ret;
+}
+
 .extern .shared .align 4 .b8 exchange[];
 
 // One word for each thread of a grid and block of up to three dimensions, passed to the neighbour in the block through
@@ -66,9 +95,9 @@ CELLS_STORE:
 }
 ";
 
-/// The module with `step` and the kernels of [`PTX`].
+/// The module with the kernels of [`PTX`].
 pub(crate) fn module(context: &Context) -> cuda::Result<Module<'_>> {
-    Module::from_ptx(context, &[step::PTX, PTX].concat())
+    Module::from_ptx(context, PTX)
 }
 
 /// `cells` on the CPU.

@@ -24,18 +24,14 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Objects within a row become paths, as `wire.to_gpu.mean`. Lists, empty values and the fields in `leave_out` are left out.
-    pub fn of(origin: Origin, rows: impl Iterator<Item = Value>, leave_out: &[&str]) -> Rows {
-        Rows { schema: SCHEMA.into(), origin, stored: None, rows: rows.map(|row| flat(row, leave_out)).collect() }
-    }
-
     /// # Errors
     /// It is another file, or of another version; a figure in it is text.
     pub fn read(bytes: &[u8]) -> Result<Rows, Error> {
         crate::data_file::file::check_schema(bytes, SCHEMA)?;
         let mut read: Rows = serde_json::from_slice(bytes)?;
         for row in &mut read.rows {
-            *row = flat(Value::Object(std::mem::take(row).into_iter().collect()), &[]);
+            let fields = Value::Object(std::mem::take(row).into_iter().collect());
+            flatten("", fields, row);
         }
         for (row, fields) in (1..).zip(&read.rows) {
             if let Some((field, Value::String(text))) = fields.iter().find(|(_, v)| v.as_str().is_some_and(is_figure)) {
@@ -43,16 +39,6 @@ impl Rows {
             }
         }
         Ok(read)
-    }
-
-    /// One line for each row.
-    ///
-    /// # Errors
-    /// A number that JSON does not have.
-    pub fn to_text(&self) -> Result<String, Error> {
-        let head = serde_json::to_string(&Rows { rows: Vec::new(), ..self.clone() })?;
-        let rows = self.rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-        Ok(format!("{}\n{}]}}\n", head.strip_suffix("]}").unwrap_or(&head), rows.join(",\n")))
     }
 }
 
@@ -67,20 +53,13 @@ fn is_figure(text: &str) -> bool {
     words().any(number) && words().all(|word| number(word) || UNITS.contains(&word) || ["to", "-", ""].contains(&word))
 }
 
-fn flat(row: Value, leave_out: &[&str]) -> BTreeMap<String, Value> {
-    let mut fields = BTreeMap::new();
-    flatten("", row, leave_out, &mut fields);
-    fields
-}
-
-fn flatten(path: &str, value: Value, leave_out: &[&str], to: &mut BTreeMap<String, Value>) {
+/// Objects within a row become paths, as `wire.to_gpu.mean`. Lists and empty values are left out.
+fn flatten(path: &str, value: Value, to: &mut BTreeMap<String, Value>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 let path = if path.is_empty() { name } else { format!("{path}.{name}") };
-                if !leave_out.contains(&path.as_str()) {
-                    flatten(&path, value, leave_out, to);
-                }
+                flatten(&path, value, to);
             }
         }
         Value::Null | Value::Array(_) => {}

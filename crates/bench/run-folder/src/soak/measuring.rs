@@ -19,6 +19,7 @@ pub struct Lap {
     pub part: Part,
     /// By cell.
     pub samples: Vec<Vec<Sample>>,
+    /// Why a cell took no more samples, by cell.
     pub ended: Vec<Option<Ending>>,
     /// How many seconds ago the part's clock began.
     pub ago_s: f64,

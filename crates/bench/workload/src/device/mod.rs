@@ -8,15 +8,13 @@ pub mod card;
 mod consumer;
 mod engine;
 pub mod frames;
-mod opened;
 pub mod transfers;
 
 pub use card::{Card, CardMemory, GpuTarget, OnBus};
 pub use engine::EngineDevice;
-pub(crate) use opened::about;
-pub use opened::open;
 
 use crate::error::Error;
+use crate::machine::Machine;
 use gpu::{AddressSpace, Region};
 use std::any::Any;
 use std::sync::Arc;
@@ -24,14 +22,7 @@ use std::time::Duration;
 
 /// Memory that a device may reach, including its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle(u64);
-
-impl Handle {
-    /// A device's number for memory that it has pinned.
-    pub fn new(number: u64) -> Handle {
-        Handle(number)
-    }
-}
+pub struct Handle(pub(crate) u64);
 
 /// Memory in the form that devices take: a [`Buffer`](crate::Buffer).
 pub trait Reachable {
@@ -98,5 +89,24 @@ pub trait Job {
     /// When the last one was done, in nanoseconds of a GPU's clock, if the device reports it.
     fn released_gpu_ns(&self) -> Option<u64> {
         None
+    }
+}
+
+/// Opens the device.
+///
+/// # Errors
+/// The card's error, or an error if no separate channel can be opened.
+pub fn open(machine: &Machine) -> Result<Box<dyn Device>, Error> {
+    match machine.card() {
+        Some(card) => card.open(),
+        None => Ok(Box::new(EngineDevice::new(machine)?)),
+    }
+}
+
+/// The device in a few words.
+pub(crate) fn about(machine: &Machine) -> String {
+    match machine.card() {
+        Some(card) => card.about(),
+        None => format!("a copy engine of GPU {} is the device", machine.device_seat().index()),
     }
 }

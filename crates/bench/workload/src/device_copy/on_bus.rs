@@ -220,7 +220,7 @@ impl<E: Engine + 'static> Device for Opened<E> {
                 Pinned::Bus { memory, at: 0, target: Some(target) }
             }
         };
-        let handle = Handle::new(self.next);
+        let handle = Handle(self.next);
         self.next += 1;
         self.pinned.push((handle, pinned, buffer.capacity()));
         Ok(handle)

@@ -47,7 +47,7 @@ pub fn names(machine: &Machine) -> Vec<Listed> {
         for name in (entry.list)(machine) {
             // Every listed text parses: a test checks each entry.
             let Ok(spec) = parse(&name) else { continue };
-            let (about, unavailable) = ((entry.about)(machine, &spec), check(entry, machine, &spec).err());
+            let (about, unavailable) = ((entry.about)(machine, &spec), check(machine, &spec).err());
             listed.push(Listed { name, about, unavailable });
         }
     }
@@ -69,8 +69,7 @@ pub fn parse(text: &str) -> Result<Spec, SyntaxError> {
 /// As [`parse`].
 pub fn about(machine: &Machine, name: &str) -> Result<String, SyntaxError> {
     let spec = parse(name)?;
-    let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
-    Ok(entry.map_or_else(String::new, |entry| (entry.about)(machine, &spec)))
+    Ok(entry(&spec).map_or_else(|_| String::new(), |entry| (entry.about)(machine, &spec)))
 }
 
 /// Opens a route by its text, with buffers for transfers of up to `capacity` bytes.
@@ -114,21 +113,19 @@ pub fn executor<'m>(machine: &'m Machine, name: &str) -> Found<'m> {
 }
 
 pub(super) fn of_spec<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
-    let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
-    let entry = entry.ok_or_else(|| Unavailable::new(format!("no executor is called {}", spec.executor.name)))?;
-    check(entry, machine, spec)?;
-    (entry.open)(machine, spec).map_err(refused)
+    check(machine, spec)?;
+    (entry(spec)?.open)(machine, spec).map_err(refused)
+}
+
+fn entry(spec: &Spec) -> Result<&'static Entry, Unavailable> {
+    let name = spec.executor.name;
+    let found = ENTRIES.iter().find(|entry| entry.word.name == name);
+    found.ok_or_else(|| Unavailable::new(format!("no executor is called {name}")))
 }
 
 /// Why this machine has no such route, as far as that is known without an attempt.
-pub(super) fn available(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    let entry = ENTRIES.iter().find(|entry| entry.word.name == spec.executor.name);
-    entry.map_or(Ok(()), |entry| check(entry, machine, spec))
-}
-
-/// Checks the executor and the memories.
-fn check(entry: &Entry, machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
-    (entry.check)(machine, spec)?;
+pub(super) fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
+    (entry(spec)?.check)(machine, spec)?;
     buffer::check(machine, spec.source)?;
     buffer::check(machine, spec.destination)
 }

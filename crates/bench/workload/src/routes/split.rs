@@ -5,7 +5,7 @@
 //! If a channel refuses its piece, earlier pieces are already on their way. The submission then returns an error, and a repeated
 //! submission moves all pieces again.
 
-use super::channel;
+use super::channel::{self, Own};
 use crate::buffer::Buffer;
 use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::entry::{Entry, Found};
 use crate::spec::{self, Spec, Word};
-use gpu::{Channel, CopyMode, Engine, Prepared, Ticket};
+use gpu::{Channel, CopyMode, Engine, Prepared};
 use machine::Unavailable;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ impl Executor for Split {
             // All of both buffers, because a transfer may be moved within them.
             let (target, source) = (to.region(channel.space())?, from.region(channel.space())?);
             let prepared = Prepared::copy(channel, &target, &source, length, CopyMode::Plain)?;
-            parts.push(Part { channel, prepared, at: piece.start, last: None });
+            parts.push((piece.start, Own::new(channel, prepared, None, ends)));
         }
         let mut transfer = Parts { parts, ends, bytes };
         transfer.move_to(0, 0)?;
@@ -118,17 +118,9 @@ impl Executor for Split {
     }
 }
 
-/// One engine's piece.
-struct Part<'r> {
-    channel: &'r mut Channel,
-    prepared: Prepared,
-    /// Offset in the transfer.
-    at: u64,
-    last: Option<Ticket>,
-}
-
 struct Parts<'r> {
-    parts: Vec<Part<'r>>,
+    /// Each with its first byte's offset in the transfer.
+    parts: Vec<(u64, Own<'r>)>,
     ends: Ends<'r>,
     bytes: u64,
 }
@@ -136,18 +128,14 @@ struct Parts<'r> {
 impl Transfer for Parts<'_> {
     #[inline]
     fn submit(&mut self) -> Result<(), Error> {
-        for part in &mut self.parts {
-            part.last = Some(part.prepared.submit(part.channel)?);
-        }
-        Ok(())
+        self.parts.iter_mut().try_for_each(|(_, part)| part.submit())
     }
 
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
-        for part in &self.parts {
-            let Some(last) = part.last else { return Ok(false) };
-            if !part.channel.done(last) {
-                return channel::alive(part.channel).map(|()| false);
+        for (_, part) in &mut self.parts {
+            if !part.poll()? {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -156,41 +144,28 @@ impl Transfer for Parts<'_> {
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let start = Instant::now();
-        for part in &self.parts {
-            let left = timeout.saturating_sub(start.elapsed());
-            channel::wait(part.channel, part.last, self.bytes, left)?;
+        for (_, part) in &mut self.parts {
+            part.wait(timeout.saturating_sub(start.elapsed())).map_err(|error| match error {
+                Error::Late { after, .. } => Error::Late { bytes: self.bytes, after },
+                other => other,
+            })?;
         }
         Ok(())
     }
 
     fn move_to(&mut self, source: u64, destination: u64) -> Result<(), Error> {
         self.ends.hold([source, destination], self.bytes)?;
-        let (to, from) = (self.ends.destination.va() + destination, self.ends.source.va() + source);
-        for part in &mut self.parts {
-            part.prepared.aim(to + part.at, Some(from + part.at))?;
-        }
-        Ok(())
+        self.parts.iter_mut().try_for_each(|(at, part)| part.move_to(source + *at, destination + *at))
     }
 
     /// The timestamp of the piece that was done last.
     #[inline]
     fn released_gpu_ns(&self) -> Option<u64> {
-        self.parts
-            .iter()
-            .map(|part| part.last.map(|_| part.channel.timestamp()))
-            .try_fold(0, |all, one| Some(one?.max(all)))
+        self.parts.iter().try_fold(0, |latest, (_, part)| Some(part.released_gpu_ns()?.max(latest)))
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {
         Some(&self.ends)
-    }
-}
-
-impl Drop for Parts<'_> {
-    fn drop(&mut self) {
-        for part in &self.parts {
-            channel::settle(part.channel, part.last);
-        }
     }
 }
 

@@ -33,10 +33,10 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     check: |machine, spec| {
         if let Some(halves) = between::halves(machine, spec)? {
-            return halves.iter().try_for_each(|half| registry::available(machine, half));
+            return halves.iter().try_for_each(|half| registry::check(machine, half));
         }
         dma::check(machine, spec)?;
-        registry::available(machine, &half(machine, spec)?)
+        registry::check(machine, &half(machine, spec)?)
     },
     open,
 };

@@ -95,7 +95,7 @@ pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Res
             let unavailable = l.unavailable.as_ref().map(|u| &u.reason);
             serde_json::json!({ "name": l.name, "about": l.about, "unavailable": unavailable })
         };
-        let call = |l: &workload::Listed| {
+        let call = |l: &workload::Entry| {
             let bytes = (l.bytes > 0).then_some(l.bytes);
             serde_json::json!({ "name": l.name, "form": l.form, "about": l.about, "bytes": bytes })
         };

@@ -10,7 +10,7 @@ use run_folder::soak::Folder;
 use run_folder::soak::account::Held;
 use run_folder::soak::clock::{self, Clock as SoakClock};
 use run_folder::soak::lead::{LAP, OVER};
-use run_folder::soak::measuring::{Ending, Lap, Measuring, Over, Stop, Then};
+use run_folder::soak::measuring::{Measuring, Over, Stop, Then};
 use run_folder::soak::planted::Planted;
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,14 +33,8 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
     let over = 'soak: loop {
         for stage in folder.stages() {
             let mut then = None;
-            let end = stage::run_on(&lab, stage, bound, &mut |lap| {
+            let end = stage::run_on(&lab, stage, bound, &mut |mut lap| {
                 laps += 1;
-                let mut lap = Lap {
-                    part: lap.finished.part,
-                    samples: lap.finished.samples,
-                    ended: lap.ended.iter().map(|end| end.map(ending)).collect(),
-                    ago_s: lap.ago.as_secs_f64(),
-                };
                 planted.iter().for_each(|fault| fault.strike(laps, &mut lap));
                 match measuring.lap(stage, lap, why_stop(&folder, stop)) {
                     Ok(next) => {
@@ -89,15 +83,6 @@ fn why_stop(folder: &Folder, stop: &AtomicU32) -> Stop {
     }
     let length = folder.recording().and_then(|tape| std::fs::metadata(tape).ok()).map_or(0, |file| file.len());
     if length > LONGEST { Stop::Renew("its recording was 1 GiB long: a new one begins".into()) } else { Stop::No }
-}
-
-fn ending(ending: stage::Ending) -> Ending {
-    match ending {
-        stage::Ending::Wrong => Ending::Wrong,
-        stage::Ending::Lost => Ending::Lost,
-        stage::Ending::Failed => Ending::Failed,
-        stage::Ending::Above => Ending::Above,
-    }
 }
 
 /// The system's clock. With simulated time, a clock that continues one period after the end of the last period, as if
