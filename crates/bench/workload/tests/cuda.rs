@@ -28,7 +28,7 @@ fn call(text: &str) -> What {
 }
 
 /// Work on doorbell channels.
-const OURS: [&str; 5] = ["pin", "unpin", "frames", "transfers", "copy"];
+const OURS: [&str; 6] = ["pin", "unpin", "frames", "transfers", "copy", "ios"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.renew()?;
