@@ -18,7 +18,8 @@ const EXPERIMENT: &str = "experiment.toml";
 const PARTS: &str = "parts";
 const SAMPLES: &str = "samples";
 const TAPES: &str = "tapes";
-pub(crate) const PLOTS: &str = "plots";
+/// The folder of pictures in that of a run.
+pub const PLOTS: &str = "plots";
 pub(crate) const RUN: &str = "run.json";
 
 /// A folder with an experiment, and what was measured of it.

@@ -20,7 +20,7 @@ pub mod soak;
 pub mod versioned;
 
 pub use error::Error;
-pub use folder::{Folder, clear, is_free, remove_folder};
+pub use folder::{Folder, PLOTS, clear, is_free, remove_folder};
 pub use lock::Lock;
 pub use part::{Compared, Explained, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 pub use run::{Context, Interrupted, Run};

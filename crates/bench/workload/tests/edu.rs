@@ -1,6 +1,8 @@
 //! Paths A, B and C by a device that masters the bus: QEMU's edu, whose own DMA writes into the software GPU's buffers at their bus
 //! addresses in BAR1. These tests do not measure speed.
 
+mod placed;
+
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use workload::device_copy::Emulated;
 use workload::device_copy::emulated::Sizes;
 use workload::routes::{names, open};
 use workload::spec::{End, Host, Memory};
-use workload::{Buffer, Error, Machine, Places, Route, verify};
+use workload::{Buffer, Error, Machine, Route, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
@@ -137,15 +139,7 @@ fn it_does_not_matter_where_the_bytes_are() {
     for (name, bytes) in [("device->dma->gpu0", 4 * KIB), ("gpu0->dma->device", 777), ("device->staged->gpu0", 777)] {
         let mut route = open(&machine, name, capacity).unwrap();
         let mut transfer = route.prepare(bytes).unwrap();
-        let mut places = Places::new(transfer.ends().unwrap(), capacity, bytes, 5).unwrap();
-        for n in 0..8 {
-            let (from, to) = places.renew(transfer.ends().unwrap(), n % 4 != 0).unwrap();
-            transfer.move_to(from, to).unwrap();
-            transfer.submit().unwrap();
-            places.made();
-            transfer.wait(TIMEOUT).unwrap();
-            assert_eq!(places.check(transfer.ends().unwrap()).unwrap(), None, "{name}, the {n}th, from {from} to {to}");
-        }
+        placed::in_random_places(transfer.as_mut(), capacity, bytes, 8, name, TIMEOUT);
         for (from, to) in [(capacity - bytes + 1, 0), (0, capacity - bytes + 1)] {
             assert!(matches!(transfer.move_to(from, to), Err(Error::Capacity { .. })), "{name}");
         }

@@ -1,5 +1,7 @@
 //! Paths A, B and C by the XDMA driver: a card that was written from the product guide, on the bus of the software GPU's memory.
 
+mod placed;
+
 use doorbell_softgpu::{Mode, SoftDriver};
 use drivers::xdma::model::Card;
 use pcie::Pages;
@@ -13,7 +15,7 @@ use workload::device_copy::OnBus;
 use workload::device_copy::xdma::XdmaCard;
 use workload::routes::open;
 use workload::spec::Memory;
-use workload::{Machine, Places, verify};
+use workload::{Machine, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
@@ -105,15 +107,7 @@ fn buffers_take_turns_and_any_place_will_do() {
     let (capacity, bytes) = (16 << 20, 4099);
     let mut route = open(&rig.machine, "device->dma->gpu0", capacity).unwrap();
     let mut transfer = route.prepare(bytes).unwrap();
-    let mut places = Places::new(transfer.ends().unwrap(), capacity, bytes, 5).unwrap();
-    for n in 0..40 {
-        let (from, to) = places.renew(transfer.ends().unwrap(), n % 4 != 0).unwrap();
-        transfer.move_to(from, to).unwrap();
-        transfer.submit().unwrap();
-        places.made();
-        transfer.wait(TIMEOUT).unwrap();
-        assert_eq!(places.check(transfer.ends().unwrap()).unwrap(), None, "the {n}th, from {from} to {to}");
-    }
+    placed::in_random_places(transfer.as_mut(), capacity, bytes, 40, "device->dma->gpu0", TIMEOUT);
     drop(transfer);
     drop(route);
     rig.is_right();

@@ -1,5 +1,8 @@
 //! The card in QEMU: its DMA moves bytes into host memory and into the BAR of another device. No timing is measured.
 
+mod bytes;
+
+use bytes::{load, noise};
 use drivers::edu::{Edu, Error, MASK};
 use pcie::Memory;
 use pcie::qemu::{Machine, PROGRAM, Pages};
@@ -21,23 +24,6 @@ macro_rules! needs_qemu {
 fn start(machine: &str, device: &str) -> Machine {
     let builder = Machine::builder().machine(machine).peer_memory(4 << 20).pages(Pages::Scattered).args(NO_SLEEP);
     builder.device(device).device("pci-testdev").start().unwrap()
-}
-
-fn noise(bytes: u64, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(step).collect()
-}
-
-fn load(memory: &Memory, at: u64, bytes: u64) -> Vec<u8> {
-    let mut into = vec![0; bytes as usize];
-    memory.load(at, &mut into).unwrap();
-    into
 }
 
 /// Moves bytes through the card from one memory to another, and checks the bytes around them.

@@ -1,5 +1,8 @@
 //! The driver against a card that was written from the product guide and refuses what the guide forbids.
 
+mod bytes;
+
+use bytes::{load, noise};
 use drivers::xdma::model::{Card, Faults};
 use drivers::xdma::{Direction, Error, Xdma};
 use pcie::model::{self, Model, ModelBus, Plugged};
@@ -43,23 +46,6 @@ impl Rig {
         self.card.with(|card| assert_eq!(card.violations, Vec::<String>::new()));
         assert_eq!(self.bus.wild(), []);
     }
-}
-
-fn noise(bytes: u64, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(step).collect()
-}
-
-fn load(memory: &Memory, at: u64, bytes: u64) -> Vec<u8> {
-    let mut into = vec![0; bytes as usize];
-    memory.load(at, &mut into).unwrap();
-    into
 }
 
 /// To the card and back, with a check of the bytes around.

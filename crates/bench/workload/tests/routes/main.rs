@@ -5,13 +5,15 @@ mod compatible;
 mod found_out;
 mod linked;
 mod on_bus;
+#[path = "../placed/mod.rs"]
+mod placed;
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use workload::routes::{names, open, parse};
-use workload::{Buffer, Checked, Ends, Error, Machine, Places, verify};
+use workload::{Buffer, Checked, Ends, Error, Machine, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const KIB: u64 = 1 << 10;
@@ -547,15 +549,7 @@ fn transfers_move_to_other_places_of_their_buffers() {
         let capacity = 200_000;
         let mut route = open(&machine, name, capacity).unwrap();
         let mut transfer = route.prepare(bytes).unwrap();
-        let mut places = Places::new(transfer.ends().unwrap(), capacity, bytes, 5).unwrap();
-        for n in 0..100 {
-            let (from, to) = places.renew(transfer.ends().unwrap(), n % 4 != 0).unwrap();
-            transfer.move_to(from, to).unwrap();
-            transfer.submit().unwrap();
-            places.made();
-            transfer.wait(TIMEOUT).unwrap();
-            assert_eq!(places.check(transfer.ends().unwrap()).unwrap(), None, "{name}, the {n}th, from {from} to {to}");
-        }
+        placed::in_random_places(transfer.as_mut(), capacity, bytes, 100, name, TIMEOUT);
         for (from, to) in [(capacity - bytes + 1, 0), (0, capacity - bytes + 1), (u64::MAX, 0)] {
             assert!(matches!(transfer.move_to(from, to), Err(Error::Capacity { .. })), "{name}");
         }

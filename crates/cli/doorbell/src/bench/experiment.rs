@@ -11,7 +11,7 @@ use experiment::{Device, Experiment, Processes, Stage};
 use measure::clock::Clock;
 use run_folder::run::{Context, Interrupted, Run};
 use run_folder::runner::{End, Heard, News, Outcome, Runner};
-use run_folder::{Folder, Status};
+use run_folder::{Folder, PLOTS, Status};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,9 +19,6 @@ use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 use terminal::number;
 use terminal::table::Style;
-
-/// The folder of pictures in that of a run.
-const PLOTS: &str = "plots";
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
