@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::units;
-use recorder::{Last, SavedFile, Saves, Span, Tell, Trigger, When};
+use recorder::{KernelLog, Last, SavedFile, Saves, Span, Tell, Trigger, When};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
     pub last: Option<Span>,
     /// With --last: write a file when this happens, such as `call > 5ms` (a CUDA call takes longer), `wait > 1ms` (for a lock, with
-    /// --locks), `hang > 10s` (a call has not returned, a lock is waited for, or a kernel has not ended, for longer), `kernel > 3ms` or `kernel > 2x median` (of its runs before; with --gpu-times), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
+    /// --locks), `hang > 10s` (a call has not returned, a lock is waited for, or a kernel has not ended, for longer), `kernel > 3ms` or `kernel > 2x median` (of its runs before; with --gpu-times), `lost > 0` (events that did not fit into the rings), `xid` (the driver reports an error of a GPU in the kernel's log), `exit` (the program ends). May be given more than once
     #[arg(long, value_name = "EVENT", value_parser = when, requires = "last")]
     pub save_when: Vec<When>,
     /// With --last: the signal to doorbell that writes a file. A signal that the program handles itself is passed on to it instead
@@ -70,7 +70,7 @@ fn span(text: &str) -> Result<Span, String> {
 }
 
 const EVENTS: &str =
-    "examples: 'call > 5ms', 'wait > 1ms', 'hang > 10s', 'kernel > 3ms', 'kernel > 2x median', 'lost > 0', exit";
+    "examples: 'call > 5ms', 'wait > 1ms', 'hang > 10s', 'kernel > 3ms', 'kernel > 2x median', 'lost > 0', xid, exit";
 
 fn when(text: &str) -> Result<When, String> {
     let trigger = trigger(text.trim()).map_err(|e| format!("{e}; {EVENTS}"))?;
@@ -78,8 +78,10 @@ fn when(text: &str) -> Result<When, String> {
 }
 
 fn trigger(text: &str) -> Result<Trigger, String> {
-    if text == "exit" {
-        return Ok(Trigger::Exit);
+    match text {
+        "exit" => return Ok(Trigger::Exit),
+        "xid" => return Ok(Trigger::Xid),
+        _ => {}
     }
     let Some((what, limit)) = text.split_once('>') else {
         return Err(if text.contains(['<', '=']) { "only > is known".into() } else { format!("`{text}` is no event") });
@@ -135,6 +137,10 @@ impl Args {
             if lacks {
                 let what = format!("--save-when '{}': that is not recorded", w.text);
                 return Err(Failure::new(what, format!("add {option}, which records it")).into());
+            }
+            if let (Trigger::Xid, Err(e)) = (w.trigger, KernelLog::open()) {
+                let what = format!("--save-when xid: /dev/kmsg cannot be read: {e}");
+                return Err(Failure::new(what, "run doorbell as root or with CAP_SYSLOG, in a container with --device /dev/kmsg").into());
             }
         }
         let (when, most_files) = (self.save_when.clone(), self.max_saves);
@@ -222,6 +228,7 @@ mod tests {
         assert_eq!(when("kernel > 3ms").unwrap().trigger, Trigger::Kernel(ms(3)));
         assert_eq!(when("kernel>2.5x  median").unwrap().trigger, Trigger::KernelMedian(250));
         assert_eq!(when("exit").unwrap().trigger, Trigger::Exit);
+        assert_eq!(when("xid").unwrap().trigger, Trigger::Xid);
         assert_eq!(when("call   >  5ms").unwrap().text, "call > 5ms");
         for wrong in [
             "",

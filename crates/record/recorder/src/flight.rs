@@ -2,8 +2,8 @@
 //!
 //! 1. The thread that writes keeps each piece of events in memory and shows each event to the [`Triggers`]
 //!    (`last::Newest::events`). A trigger makes a file due 100 ms later, so that the file has the events after it.
-//! 2. The thread that drains the rings looks once a round ([`Flight::look`]). It looks at calls that have not returned and at
-//!    other hangs, because these are no events yet. It also gets the users' requests, which are due immediately. When a file is due, it waits for the
+//! 2. The thread that drains the rings looks once a round ([`Flight::look`]). It looks at calls that have not returned, at
+//!    other hangs and at the kernel's log, because these are no events. It also gets the users' requests, which are due immediately. When a file is due, it waits for the
 //!    ends of the kernels launched so far. Then it sends a [`Request`] after the events. Only this thread knows the time before
 //!    which all events have arrived, the state of each process, and the locks that threads hold.
 //! 3. The thread that writes answers the request with a snapshot, which shares the packed pieces (`last::Newest::save`).
@@ -13,6 +13,7 @@
 use crate::control::messages::{SaveResult, SavedSoFar};
 use crate::hangs::Hangs;
 use crate::image::Image;
+use crate::kernel_log::KernelLog;
 use crate::last::{self, Last};
 use crate::saving::{Request, SavedFile, Saves, Tell};
 use crate::triggers::{Trigger, Triggers, Why};
@@ -192,6 +193,8 @@ pub struct Flight {
     /// Calls in progress that were already reported: thread, and when the call began.
     told: HashSet<(i32, u64)>,
     hangs: Hangs,
+    /// Only with a trigger for it.
+    kernel_log: Option<KernelLog>,
     waits: Option<Waits>,
 }
 
@@ -205,7 +208,8 @@ struct Waits {
 
 impl Flight {
     pub fn new(schedule: Arc<Schedule>) -> Flight {
-        Flight { schedule, looked: Instant::now(), told: HashSet::new(), hangs: Hangs::new(), waits: None }
+        let kernel_log = schedule.triggers.has_xid().then(KernelLog::open).and_then(Result::ok);
+        Flight { schedule, looked: Instant::now(), told: HashSet::new(), hangs: Hangs::new(), kernel_log, waits: None }
     }
 
     /// Requests a file of the newest part. Returns the number of the request.
@@ -223,6 +227,10 @@ impl Flight {
         self.look_at_calls(images);
         for why in self.hangs.look(&self.schedule.triggers, images) {
             self.schedule.happened(why, Instant::now());
+        }
+        for report in self.kernel_log.as_mut().map_or_else(Vec::new, KernelLog::reports) {
+            let why = self.schedule.triggers.xid(report, crate::clock::tsc());
+            why.into_iter().for_each(|why| self.schedule.happened(why, Instant::now()));
         }
         if self.waits.is_none() {
             let stamped = |i: &Image| (i.index, i.region.control().stamped.load(Ordering::Acquire));

@@ -23,6 +23,8 @@ pub enum Trigger {
     KernelMedian(u32),
     /// More events did not fit into the rings.
     Lost(u64),
+    /// NVIDIA's driver has reported an error of a GPU in the kernel's log.
+    Xid,
     /// The program ended, in any way. (A file is always saved after a crash.)
     Exit,
 }
@@ -59,6 +61,7 @@ pub struct Triggers {
     kernel: Option<Watched>,
     median: Option<Watched>,
     lost: Option<Watched>,
+    xid: Option<Watched>,
     /// Ticks per second.
     pub hz: f64,
 }
@@ -134,6 +137,7 @@ impl Triggers {
             kernel: least(&|t| if let Trigger::Kernel(d) = t { u64::try_from(d.as_nanos()).ok() } else { None }),
             median: least(&|t| if let Trigger::KernelMedian(n) = t { Some(n.into()) } else { None }),
             lost: least(&|t| if let Trigger::Lost(n) = t { Some(n) } else { None }),
+            xid: least(&|t| (t == Trigger::Xid).then_some(0)),
             hz,
         }
     }
@@ -183,6 +187,16 @@ impl Triggers {
     pub fn hangs(&self, what: &str, began: u64, now: u64) -> Option<Why> {
         let (w, took) = (self.hang.as_ref()?, now.saturating_sub(began));
         (took > w.limit).then(|| self.why(w, format!("{what}, for {} so far", seconds(took as f64 / self.hz)), now))
+    }
+
+    /// There is a trigger for the driver's reports.
+    pub fn has_xid(&self) -> bool {
+        self.xid.is_some()
+    }
+
+    /// Whether a report of the driver is a reason to save.
+    pub fn xid(&self, report: String, now: u64) -> Option<Why> {
+        self.xid.as_ref().map(|w| self.why(w, report, now))
     }
 
     fn waited(&self, tid: i32, tsc: u64, flags: u16, wait: u64) -> Option<Why> {
