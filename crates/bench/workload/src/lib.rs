@@ -4,6 +4,7 @@
 //! A route is written `source -> executor -> destination` ([`spec`]): `host->ce0->gpu0`, `host[pageable]->cuda->gpu0`. An [`Executor`] moves bytes
 //! between any two memories ([`Buffer`]), a [`Route`] is an executor with its own two memories, and a [`Transfer`] is one prepared movement.
 //! [`routes`] lists and opens them. A [`Machine`] has the means. What does not exist is [`Unavailable`], with the reason.
+//! [`device_copy`] moves bytes by a card's own DMA, [`saturate`] keeps many I/Os in progress.
 //!
 //! The invariant: between `fire` and the end, this crate adds no allocation, lock or system call to those of the measured route or call. doorbell's
 //! own routes make none (except `aperture`, which moves a mapping; a card on the bus takes a lock that is never contended). Nothing is timed here;

@@ -1,5 +1,5 @@
 //! Analyses the locks of a tape: their costs, the threads that held them while others waited, the orders in which they
-//! are taken, and priority inversions.
+//! are taken, and priority inversions. [`plan`] reads plans: which lock follows which protocol, and which calls are fixed.
 //!
 //! The first walk over the tape collects the facts and the longest waits, the second the holders during these waits. If
 //! the tape has context switches or calls, a third walk collects what those threads did in that time, and the calls.

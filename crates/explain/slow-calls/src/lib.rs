@@ -1,4 +1,5 @@
-//! Why CUDA calls took long: each moment of each call is assigned to one cause, from the events on the tape.
+//! Why CUDA calls took long: each moment of each call is assigned to one cause, from the events on the tape. Who waits for whom at one moment, from two
+//! looks at a program, is the part of [`wait_graph`].
 //!
 //! The tape is walked first for its locks and threads (`lock-analysis`), then for the calls ([`gather`]: the causes of all their time,
 //! and which lost the most), then for what other threads did during the latter ([`windows`]). Memory grows with the kinds of calls,

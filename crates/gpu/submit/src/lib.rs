@@ -1,5 +1,7 @@
 //! Copies, and launches of CUDA graphs, that any thread may submit.
 //!
+//! Which route is the best for a size on this machine is the part of [`route_choice`].
+//!
 //! A [`Session`] has separate channels, in CUDA's address space or, without CUDA, on the software GPU. Memory becomes a [`Buffer`] once.
 //! Then [`Session::copy_async`] copies between any two buffers, and [`Session::submit`] submits a copy that [`Session::prepare`] has
 //! prepared. On a bare channel of an H100 such a submission took 0.069 to 0.095 us (the 95 % interval of p50, `docs/results/see.md`).

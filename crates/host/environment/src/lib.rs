@@ -1,5 +1,7 @@
 //! The conditions of a measurement: facts about the machine, its GPU and the path between them, and possible disturbances.
 //!
+//! [`config_space`] decodes a PCI function's configuration, [`placement`] gives a thread its CPUs and its real-time class.
+//!
 //! Each fact is a value, or the reason why it is unknown; every fact has one of the two. No setting is changed here.
 
 pub mod clock;

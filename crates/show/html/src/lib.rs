@@ -1,5 +1,5 @@
 //! Pages for people about a run, several runs, a recording or a soak: one HTML file that needs nothing else, the same as Markdown, and
-//! its pictures as SVG.
+//! its pictures as SVG ([`plot`]). Also the tables of doorbell's own pages ([`markdown_tables`]).
 //!
 //! A [`Document`] is made of rows that `run-folder`, `decode` and `lock-analysis` computed; this crate only arranges them on a page. The invariant:
 //! whatever a run or a recording holds, a page requests nothing from any network, runs only its own script, and shows no time of the software GPU.

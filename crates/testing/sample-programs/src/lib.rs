@@ -1,7 +1,8 @@
 //! Small GPU programs to be recorded.
 //!
 //! Each program does one thing that a recording must get right, on random data from a seed, and checks the results. Its last line is a checksum of
-//! all results, so that runs with and without a recorder can be compared bitwise; the checksum does not include times.
+//! all results, so that runs with and without a recorder can be compared bitwise; the checksum does not include times. [`checks`] are those of
+//! `doorbell selftest`.
 
 pub mod checks;
 mod data;

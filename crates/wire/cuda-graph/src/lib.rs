@@ -3,7 +3,7 @@
 //! The first launch of a graph uploads it: each kernel's constant bank 0 and QMD, written inline and armed by PCAS. Each launch after it sends
 //! little more than the addresses of the QMDs that start the others. [`learn`] reads the words of both and finds nodes, edges, groups, counters and
 //! every reference between them. [`Recipe::relocate`] moves all memory of the graph; [`Recipe::upload_words`] and [`Recipe::relaunch_words`] encode
-//! it again. [`Own`] is the same graph in doorbell's own form, for a channel that CUDA does not use.
+//! it again. [`Own`] is the same graph in doorbell's own form, for a channel that CUDA does not use. [`words`] makes synthetic graphs, for tests.
 //!
 //! The invariant: anything that is not understood returns a [`Refused`] that names it, and is never skipped. Nothing is submitted here, and no
 //! input panics.
