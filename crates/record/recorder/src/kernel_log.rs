@@ -85,7 +85,8 @@ mod tests {
             test_support::skip!("/dev/kmsg may not be written");
         };
         let line = format!("{MARK} {}", std::process::id());
-        if to.write_all(line.as_bytes()).is_err() {
+        // (A line without its end waits in the kernel for the rest.)
+        if writeln!(to, "{line}").is_err() {
             test_support::skip!("/dev/kmsg may not be written");
         }
         std::thread::sleep(EACH);
