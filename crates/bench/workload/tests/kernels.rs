@@ -59,7 +59,7 @@ fn kernels_move_every_size_from_and_to_every_place() {
         "gpu0[offset=3]->sm[polled]->gpu0[offset=60]",
         "host->resident->gpu0[offset=7]",
         "gpu0[offset=2]->resident[sm]->host[offset=33]",
-        "gpu0->resident->gpu0",
+        "gpu0->resident[blocks=3]->gpu0",
     ] {
         let mut route = open(&rig.machine, name, 70_001).unwrap();
         for bytes in [1, 4, 15, 16, 17, 31, 56, 4095, 4097, 70_001] {
@@ -86,6 +86,8 @@ fn what_the_launched_kernels_cannot_do_they_say() {
     let rig = rig();
     for (name, why) in [
         ("host[pageable]->sm->gpu0", "pageable"),
+        ("host->resident[blocks=17]->gpu0", "1 to 16"),
+        ("host->resident[sm,blocks=2]->gpu0", "`sm` is one"),
         ("host->sm->host", "the kernel runs on gpu0"),
         ("host->sm->gpu1", "the kernel runs on gpu0"),
         ("gpu0->sm->gpu1", "gpu1 is not open"),

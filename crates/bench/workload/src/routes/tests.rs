@@ -287,8 +287,13 @@ impl Kernel {
                 ("setp", "lt") => u64::from(v(0) < v(1)),
                 ("setp", "ge") => u64::from(v(0) >= v(1)),
                 ("atom", _) => {
-                    let before = memory.word(values[0]);
-                    memory.set(values[0], &[before.wrapping_add(values[1] as u32)]);
+                    let (before, operand) = (memory.word(values[0]), values[1] as u32);
+                    let after = match parts.contains(&"inc") {
+                        true if before >= operand => 0,
+                        true => before + 1,
+                        false => before.wrapping_add(operand),
+                    };
+                    memory.set(values[0], &[after]);
                     before.into()
                 }
                 _ => panic!("no instruction {parts:?}"),

@@ -368,8 +368,8 @@ driver! {
         });
         let given: Vec<u64> = given.collect();
         match (kind, given.as_slice()) {
-            (&kernels::RESIDENT, &[mailbox, host, seen, limit]) if (gx, bx) == (1, 512) => {
-                let kernel = kernels::resident([mailbox, host, limit], seen as u32);
+            (&kernels::RESIDENT, &[mailbox, host, seen, limit]) if bx == 512 => {
+                let kernel = kernels::resident(gx, [mailbox, host, limit], seen as u32);
                 with(|fake| fake.enqueue(stream, Op::Answer(kernel)))
             }
             (&(kernels::LONG | kernels::SHORT), &[mailbox, host, seen, limit]) if (gx, bx) == (1, 1) => {

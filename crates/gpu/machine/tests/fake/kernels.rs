@@ -88,15 +88,15 @@ fn limit(given: u64) -> u64 {
     }
 }
 
-/// The resident kernel, on a thread.
-pub fn resident([mailbox, host, given]: [u64; 3], seen: u32) -> JoinHandle<()> {
+/// The resident kernel of this many blocks, on one thread.
+pub fn resident(blocks: u32, [mailbox, host, given]: [u64; 3], seen: u32) -> JoinHandle<()> {
     LAUNCHES.fetch_add(1, Ordering::SeqCst);
     RUNS.fetch_add(1, Ordering::SeqCst);
     let limit = limit(given);
-    std::thread::spawn(move || copies([mailbox, host, limit], seen))
+    std::thread::spawn(move || copies(512 * u64::from(blocks), [mailbox, host, limit], seen))
 }
 
-fn copies([mailbox, host, limit]: [u64; 3], mut seen: u32) {
+fn copies(threads: u64, [mailbox, host, limit]: [u64; 3], mut seen: u32) {
     let load = |n: u64| word(mailbox + 4 * n).load(Ordering::Acquire);
     let (mut since, mut why) = (Instant::now(), 2);
     while (since.elapsed().as_nanos() as u64) < limit {
@@ -112,7 +112,7 @@ fn copies([mailbox, host, limit]: [u64; 3], mut seen: u32) {
         let wide = |low: u64, high: u64| u64::from(load(low)) | u64::from(load(high)) << 32;
         let [from, to, bytes] = [wide(0, 1), wide(2, 4), wide(5, 6)];
         if IDLE.load(Ordering::SeqCst) == 0 {
-            (0..512).for_each(|first| copy_by(first, 512, [to, from, bytes]));
+            (0..threads).for_each(|first| copy_by(first, threads, [to, from, bytes]));
         }
         word(host + 56).store(number, Ordering::Release);
         (seen, since) = (number, Instant::now());

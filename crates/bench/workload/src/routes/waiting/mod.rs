@@ -4,12 +4,13 @@
 //! - `host->message->gpu0` sends up to 56 bytes from the CPU into a running kernel, which answers with all of them. A message is
 //!   not a copy: the line is written as a whole into the destination. Up to 8 bytes and their number arrive in one load of the
 //!   kernel. More need four loads and a sum that shows that they belong together ([`gpu::message`]), as libdoorbell's messages do. So compare a message with another message or a launch; `bar1`, `ce` and `inline` are copies.
-//! - `host->resident->gpu0`: the line is a command, and 512 threads on one multiprocessor copy. They have the role of the GPU's
-//!   microcontrollers in 'Data Transfer Matters of Real-Time GPU Computing' (2013), whose firmware must be signed today.
+//! - `host->resident->gpu0`: the line is a command, and 512 threads on one multiprocessor copy, or on N with `blocks=N`. They have
+//!   the role of the GPU's microcontrollers (HUB, GPC, GPC4) in 'Data Transfer Matters of Real-Time GPU Computing' (2013), whose
+//!   firmware must be signed today.
 //!
 //! A submission makes no call. The kernel is launched when a transfer is prepared. It ends when it rests or is dropped, and by
 //! itself 20 s after the last line. The next submission launches it again through CUDA, and takes longer for that. While it runs
-//! it occupies a multiprocessor, and a wait for CUDA's whole context waits for it too.
+//! it occupies its multiprocessors, and a wait for CUDA's whole context waits for it too.
 
 mod ptx;
 
@@ -21,17 +22,18 @@ use crate::error::Error;
 use crate::executor::{self, Transfer};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
-use crate::routes::entry::{Entry, Found};
+use crate::routes::entry::{Entry, Found, number};
 use crate::spec::{End, Host, Memory, Spec, Word};
-use cuda::{Argument, Module, PinnedBuffer, Stream};
+use cuda::{Argument, Attribute, Module, PinnedBuffer, Stream};
 use gpu::stores::{self, Line};
 use gpu::{Bar1Map, message};
 use machine::Unavailable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Who waits; it may be written.
+/// One multiprocessor, as without it.
 const SM: &str = "sm";
+const BLOCKS: &str = "blocks=";
 /// Bytes of the longest message.
 const LONGEST: u64 = message::LONGEST as u64;
 const LINE: u64 = stores::LINE as u64;
@@ -66,19 +68,33 @@ pub(crate) const MESSAGE: Entry = Entry {
 };
 
 pub(crate) const RESIDENT: Entry = Entry {
-    word: Word { name: "resident", numbered: false, options: &[SM] },
+    word: Word { name: "resident", numbered: false, options: &[SM, BLOCKS] },
     about: |_, _| {
-        "a kernel on one multiprocessor waits at a mailbox and copies when told by one store; today's equivalent of the GPU's \
-         microcontrollers, whose firmware must be signed"
+        "a kernel on one multiprocessor (blocks=N: on N) waits at a mailbox and copies when told by one store; today's equivalent \
+         of the GPU's microcontrollers, whose firmware must be signed"
             .into()
     },
     list: |machine| both_ways(machine, "host", "resident[sm]").into(),
     check: |machine, spec| {
         sm::check(machine, spec)?;
+        blocks(machine, spec)?;
         machine.space().map(drop)
     },
     open: |machine, spec| open(machine, spec, Kind::Copy),
 };
+
+/// At most one for each multiprocessor: all must run, because the last one answers.
+fn blocks(machine: &Machine, spec: &Spec) -> Result<u32, Unavailable> {
+    let most = machine.context()?.device().attribute(Attribute::MultiprocessorCount);
+    let most = most.ok().and_then(|most| u32::try_from(most).ok()).unwrap_or(1);
+    let why = format!("blocks={{}} is one number: 1 to {most}, this GPU's multiprocessors; `sm` is one");
+    let found = number(&spec.executor, BLOCKS, 1..=most, &why)?;
+    match found {
+        Some(1) | None => Ok(1),
+        Some(_) if spec.executor.has(SM) => Err(Unavailable::new(why)),
+        Some(blocks) => Ok(blocks),
+    }
+}
 
 /// What the kernel does with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +141,7 @@ fn open<'m>(machine: &'m Machine, spec: &Spec, kind: Kind) -> Found<'m> {
         host: PinnedBuffer::new(context, 2 * stores::LINE)?,
         memory: Buffer::new(machine, End { memory: Memory::Gpu(machine.index()), offset: 0 }, MEMORY)?,
         reach: Reach::of(machine, spec)?,
+        blocks: if kind == Kind::Copy { blocks(machine, spec)? } else { 1 },
         kind,
     };
     match kind {
@@ -143,6 +160,8 @@ struct Waits<'m> {
     /// Begins with the line of commands. A message's line is in its destination.
     memory: Buffer<'m>,
     reach: Reach,
+    /// Of a kernel.
+    blocks: u32,
     kind: Kind,
 }
 
@@ -334,6 +353,9 @@ impl Told<'_> {
         }
         self.waits.word(ptx::ENDED).store(0, Ordering::Release);
         self.send_number(self.number)?;
+        if self.waits.kind == Kind::Copy {
+            self.map.store32(ptx::COUNT, 0)?;
+        }
         // A load returns after the stores have arrived, so the kernel does not find older contents.
         self.map.load32(0)?;
         let waits = self.waits;
@@ -346,7 +368,7 @@ impl Told<'_> {
         let function = waits.module.function(self.form.kernel)?;
         // SAFETY: the arguments are the kernel's. The line and the executor's memory outlive the stream's work, which this waits for before it is
         // dropped, and commands name memory of this transfer.
-        unsafe { function.launch([1, 1, 1], [self.form.threads, 1, 1], 0, &waits.stream, &arguments) }?;
+        unsafe { function.launch([waits.blocks, 1, 1], [self.form.threads, 1, 1], 0, &waits.stream, &arguments) }?;
         self.running = true;
         Ok(())
     }

@@ -11,6 +11,8 @@ pub(super) const LONG: &str = "message_long";
 pub(super) const RESIDENT: &str = "resident";
 /// Threads of the kernel that copies.
 pub(super) const THREADS: u32 = 512;
+/// Offset from the line where they count the blocks that are done. It is 0 when they are launched.
+pub(super) const COUNT: u64 = 64;
 /// Pending loads of 16 bytes for each thread: one multiprocessor's 512 threads have 64 KiB.
 const UNROLL: usize = 8;
 
@@ -21,12 +23,30 @@ pub(super) const STOP: u32 = u32::MAX;
 /// Why it ended: on request. The other reason is 2: no line arrived within the limit.
 pub(super) const STOPPED: u32 = 1;
 
+/// After a look that found no new line: another one, until none has come for the limit.
+const IDLE: &str = r"IDLE:
+    add.u32 %spins, %spins, 1;
+    and.b32 %r0, %spins, 63;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra LOOK;
+    mov.u64 %now, %globaltimer;
+    setp.eq.u32 %p0, %fresh, 0;
+    @%p0 bra SINCE;
+    mov.u64 %since, %now;
+    mov.u32 %fresh, 0;
+SINCE:
+    sub.u64 %now, %now, %since;
+    setp.lt.u64 %p0, %now, %limit;
+    @%p0 bra LOOK;
+    mov.u32 %why, 2;
+";
+
 /// One thread answers each line whose number follows the last one. A short message and its number are in one load of 16 bytes. A
 /// long one is read in four. If its sum does not match, it is a mix of two lines, and is read again.
 const MESSAGES: &str = r"
 .visible .entry NAME(.param .u64 NAME_mailbox, .param .u64 NAME_host, .param .u32 NAME_seen, .param .u64 NAME_limit)
 {
-    .reg .pred %p<4>;
+    .reg .pred %p<3>;
     .reg .b32 %seen, %number, %spins, %fresh, %why, %r<4>;
     .reg .b32 %a<16>;
     .reg .b64 %mailbox, %host, %limit, %since, %now;
@@ -39,7 +59,7 @@ const MESSAGES: &str = r"
     mov.u64 %since, %globaltimer;
     mov.u32 %spins, 0;
     mov.u32 %fresh, 0;
-AGAIN:
+LOOK:
     LOAD
     setp.eq.u32 %p1, %number, %seen;
     @%p1 bra IDLE;
@@ -49,22 +69,8 @@ AGAIN:
     STORE
     mov.u32 %seen, %number;
     mov.u32 %fresh, 1;
-    bra AGAIN;
-IDLE:
-    add.u32 %spins, %spins, 1;
-    and.b32 %r0, %spins, 63;
-    setp.ne.u32 %p3, %r0, 0;
-    @%p3 bra AGAIN;
-    mov.u64 %now, %globaltimer;
-    setp.eq.u32 %p3, %fresh, 0;
-    @%p3 bra SINCE;
-    mov.u64 %since, %now;
-    mov.u32 %fresh, 0;
-SINCE:
-    sub.u64 %now, %now, %since;
-    setp.lt.u64 %p3, %now, %limit;
-    @%p3 bra AGAIN;
-    mov.u32 %why, 2;
+    bra LOOK;
+IDLE
     bra END;
 STOPPED:
     mov.u32 %why, 1;
@@ -99,9 +105,10 @@ fn sum() -> String {
     text + "    add.u32 %r0, %r0, %r1;\n    setp.ne.u32 %p2, %r0, %a15;\n    @%p2 bra IDLE;\n"
 }
 
-/// The first thread spins on the line, and passes the command to the others through shared memory. All copy their part and meet
-/// at a barrier. Then the first thread answers with the number, after a fence for all their writes. Loads of the source are
-/// strong: the multiprocessor's caches, which outlive the transfer, do not serve them.
+/// The first thread of each block spins on the line, and passes the command to the block's others through shared memory. All copy
+/// their part and meet at a barrier. Then the first thread counts its block, after a fence for all their writes, and that of the
+/// last block answers with the number. No block waits for another one. Loads of the source are strong: the multiprocessor's
+/// caches, which outlive the transfer, do not serve them.
 const COPIES: &str = r"
 .visible .entry resident(.param .u64 resident_mailbox, .param .u64 resident_host, .param .u32 resident_seen, .param .u64 resident_limit)
 .maxntid 512, 1, 1
@@ -109,7 +116,7 @@ const COPIES: &str = r"
     .shared .align 16 .b8 told[32];
     .reg .pred %p<4>;
     .reg .b32 %a<4>, %b<4>, %r<4>;
-    .reg .b32 %tid_x, %seen, %spins, %fresh, %why;
+    .reg .b32 %tid_x, %threads, %blocks, %seen, %spins, %fresh, %why;
     .reg .b64 %mailbox, %host, %limit, %since, %now;
     .reg .b64 %src, %dst, %bytes, %first, %step;
     ld.param.u64 %mailbox, [resident_mailbox];
@@ -119,9 +126,13 @@ const COPIES: &str = r"
     cvta.to.global.u64 %mailbox, %mailbox;
     cvta.to.global.u64 %host, %host;
     mov.u32 %tid_x, %tid.x;
-    cvt.u64.u32 %first, %tid_x;
-    mov.u32 %r0, %ntid.x;
-    cvt.u64.u32 %step, %r0;
+    mov.u32 %threads, %ntid.x;
+    mov.u32 %blocks, %nctaid.x;
+    mul.wide.u32 %step, %threads, %blocks;
+    mov.u32 %r0, %ctaid.x;
+    mad.lo.u32 %r0, %r0, %threads, %tid_x;
+    cvt.u64.u32 %first, %r0;
+    sub.u32 %blocks, %blocks, 1;
     mov.u32 %why, 1;
     mov.u32 %spins, 0;
     mov.u32 %fresh, 0;
@@ -142,21 +153,7 @@ LOOK:
     mov.u32 %seen, %a3;
     mov.u32 %fresh, 1;
     bra FOUND;
-IDLE:
-    add.u32 %spins, %spins, 1;
-    and.b32 %r0, %spins, 63;
-    setp.ne.u32 %p0, %r0, 0;
-    @%p0 bra LOOK;
-    mov.u64 %now, %globaltimer;
-    setp.eq.u32 %p0, %fresh, 0;
-    @%p0 bra SINCE;
-    mov.u64 %since, %now;
-    mov.u32 %fresh, 0;
-SINCE:
-    sub.u64 %now, %now, %since;
-    setp.lt.u64 %p0, %now, %limit;
-    @%p0 bra LOOK;
-    mov.u32 %why, 2;
+IDLE
     mov.u32 %a3, 0xffffffff;
 FOUND:
     st.shared.v4.u32 [told], {%a0, %a1, %a2, %a3};
@@ -177,6 +174,14 @@ TOLD:
     setp.ne.u32 %p0, %tid_x, 0;
     @%p0 bra AGAIN;
     fence.acq_rel.sys;
+    setp.eq.u32 %p0, %blocks, 0;
+    @%p0 bra LAST;
+    // Counts to the last block, and then from 0 again.
+    atom.acq_rel.gpu.global.inc.u32 %r0, [%mailbox+64], %blocks;
+    setp.ne.u32 %p0, %r0, %blocks;
+    @%p0 bra AGAIN;
+    fence.acq_rel.sys;
+LAST:
     st.relaxed.sys.global.u32 [%host+56], %a3;
     bra AGAIN;
 END:
@@ -193,13 +198,18 @@ const HEAD: &str = "\n.version 7.0\n.target sm_70\n.address_size 64\n";
 
 pub(super) fn messages() -> String {
     let kernel = |name, load, sum: &str, store| {
-        MESSAGES.replace("NAME", name).replace("LOAD", load).replace("SUM\n", sum).replace("STORE", store)
+        MESSAGES
+            .replace("IDLE\n", IDLE)
+            .replace("NAME", name)
+            .replace("LOAD", load)
+            .replace("SUM\n", sum)
+            .replace("STORE", store)
     };
     [HEAD, &kernel(SHORT, SHORT_LOAD, "", SHORT_STORE), &kernel(LONG, LONG_LOAD, &sum(), LONG_STORE)].concat()
 }
 
 pub(super) fn resident() -> String {
-    HEAD.to_owned() + &COPIES.replace("COPY\n", &format!("{}\n", copy(STRONG, UNROLL)))
+    HEAD.to_owned() + &COPIES.replace("IDLE\n", IDLE).replace("COPY\n", &format!("{}\n", copy(STRONG, UNROLL)))
 }
 
 #[cfg(test)]
@@ -214,7 +224,7 @@ mod tests {
 
     fn memory() -> Memory {
         let mut memory = Memory::default();
-        for (at, bytes) in [(MAILBOX, 64), (HOST, 128), (FROM, 4096), (TO, 4096)] {
+        for (at, bytes) in [(MAILBOX, 128), (HOST, 128), (FROM, 4096), (TO, 4096)] {
             memory.add(at, vec![0; bytes]);
         }
         memory
@@ -232,9 +242,22 @@ mod tests {
 
     #[test]
     fn the_kernel_copies_what_it_is_told_and_ends() {
+        [1, 3].into_iter().for_each(copies_by);
+    }
+
+    fn copies_by(blocks: u32) {
         let (kernel, mut memory) = (Kernel::parse(&resident(), RESIDENT), memory());
-        let mut running = Running::new(&kernel, [0, 1], 64, &parameters(1 << 40));
-        let mut turns = |memory: &mut Memory, n: usize| (0..n).all(|_| running.turn(memory));
+        let of = |block| Running::new(&kernel, [block, blocks], 64, &parameters(1 << 40));
+        let mut running: Vec<Running<'_>> = (0..blocks).map(of).collect();
+        // The later blocks run less often.
+        let mut turn = 0;
+        let mut turns = |memory: &mut Memory, n: usize| {
+            (0..n).all(|_| {
+                turn += 1;
+                let mut all = running.iter_mut().zip(1..);
+                all.all(|(block, each)| turn % each != 0 || block.turn(memory))
+            })
+        };
         for (number, [source, destination, bytes]) in
             [[0, 0, 4], [3, 8, 13], [8, 3, 56], [5, 5, 1001], [0, 16, 2048]].into_iter().enumerate()
         {
