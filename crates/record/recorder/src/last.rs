@@ -7,9 +7,9 @@
 //! counted.
 
 use crate::beside::Beside;
+use crate::divided::{Divided, Left, divide};
 use crate::kept::{Kept, Pack};
 use crate::limits;
-use crate::look::{Left, Looked, look};
 use crate::saving::{Request, Saver, Saves, Snapshot};
 use crate::triggers::{KernelTriggers, When, Why};
 use std::collections::{BTreeMap, VecDeque};
@@ -138,10 +138,10 @@ impl Newest {
     /// Adds whole events of one thread. `packed`: the same, packed.
     pub fn events(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) {
         let now = (self.now)();
-        let mut looked = Looked::default();
+        let mut divided = Divided::default();
         let schedule = &self.saver.schedule;
         let happened = |why| schedule.happened(why, Instant::now());
-        look(&self.kept, tid, events, u64::MAX, &mut looked, |e| {
+        divide(&self.kept, tid, events, u64::MAX, &mut divided, |e| {
             schedule.triggers.look(tid, e).into_iter().for_each(happened);
             if let Some(kernels) = &mut self.kernels {
                 kernels.event(&schedule.triggers, (process, tid), e, happened);
@@ -152,7 +152,7 @@ impl Newest {
             Some(packed) => (packed.into(), events.len() as u32),
             None => (events.into(), 0),
         };
-        let held = Held::new(Pack { process, tid, tsc, unpacked, payload }, looked, now);
+        let held = Held::new(Pack { process, tid, tsc, unpacked, payload }, divided, now);
         let is_new = matches!(Event::parse(events), Some((Event { body: Body::Thread(_), .. }, _)));
         if tid > 0 && !is_new && !self.kept.knows(process, tid) {
             // Its name was dropped because the thread was silent for long, or never fit into the ring.
@@ -261,9 +261,9 @@ impl Newest {
 
 impl Held {
     /// A time after `now` is wrong: the program wrote over its ring.
-    pub fn new(pack: Pack, looked: Looked, now: u64) -> Held {
-        let (first, last) = (looked.first.min(now), looked.last.min(now));
-        Held { pack, first, last, lasting: looked.lasting, left: looked.left }
+    pub fn new(pack: Pack, divided: Divided, now: u64) -> Held {
+        let (first, last) = (divided.first.min(now), divided.last.min(now));
+        Held { pack, first, last, lasting: divided.lasting, left: divided.left }
     }
 
     fn cost(&self) -> usize {

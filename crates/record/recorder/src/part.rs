@@ -1,8 +1,8 @@
 //! Cuts a recording: keeps the events from one time on, and the earlier ones that these depend on.
 
+use crate::divided::{Divided, Left, divide};
 use crate::kept::{Kept, Pack};
 use crate::last::{Held, MOST};
-use crate::look::{Left, Looked, look};
 use crate::saving::{Request, Snapshot};
 use crate::triggers::Why;
 use std::io;
@@ -51,12 +51,12 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
     while let Some(item) = reader.item().map_err(io::Error::other)? {
         match item {
             Item::Events { process, tid, bytes } => {
-                let mut looked = Looked::default();
-                look(&s.kept, tid, &bytes, u64::MAX, &mut looked, |_| ());
-                newest = newest.max(looked.last);
-                if looked.last < since {
-                    s.left.add(looked.left);
-                    s.kept.absorb(process, tid, &looked.lasting, &mut packer);
+                let mut divided = Divided::default();
+                divide(&s.kept, tid, &bytes, u64::MAX, &mut divided, |_| ());
+                newest = newest.max(divided.last);
+                if divided.last < since {
+                    s.left.add(divided.left);
+                    s.kept.absorb(process, tid, &divided.lasting, &mut packer);
                     continue;
                 }
                 let tsc = bytes.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -65,7 +65,7 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
                     None => (bytes.as_slice().into(), 0),
                 };
                 let pack = Pack { process, tid, tsc, unpacked, payload };
-                s.queue.push(Arc::new(Held::new(pack, looked, u64::MAX)));
+                s.queue.push(Arc::new(Held::new(pack, divided, u64::MAX)));
             }
             Item::Clock(c) => s.clocks.push(c),
             Item::Note(text) => s.notes.push(text),

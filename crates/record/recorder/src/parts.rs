@@ -7,8 +7,8 @@
 //! Invariant: each event is in exactly one part, except lasting events, which are also in each later part. Memory is bounded.
 
 use crate::beside::Beside;
+use crate::divided::{Divided, Left, divide};
 use crate::kept::{Kept, Pack, plain, time_of};
-use crate::look::{Left, Looked, look};
 use crate::packing::Packed;
 use crate::saving::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -187,12 +187,12 @@ impl Parts {
             return Ok(());
         }
         self.writer.packed_events(process, tid, events, packed)?;
-        let mut looked = Looked::default();
-        look(&self.kept, tid, events, u64::MAX, &mut looked, |_| ());
-        self.left.add(looked.left);
+        let mut divided = Divided::default();
+        divide(&self.kept, tid, events, u64::MAX, &mut divided, |_| ());
+        self.left.add(divided.left);
         self.came += 1;
         self.kept.heard(process, tid, self.came, self.came_before);
-        self.kept.absorb(process, tid, &looked.lasting, &mut self.packer);
+        self.kept.absorb(process, tid, &divided.lasting, &mut self.packer);
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! Files of a flight recorder, as [`crate::flight`] requests them: the snapshot of the memory, and the thread that writes it. A file
 //! has another name until it is complete.
 
+use crate::divided::{Divided, Left, before, divide};
 use crate::flight::Schedule;
 use crate::kept::{Kept, Pack, plain};
 use crate::last::{Held, Last};
-use crate::look::{Left, Looked, before, look};
 use crate::looks::WITHIN;
 use crate::output::describe;
 use crate::triggers::{KernelCounts, Why};
@@ -186,11 +186,11 @@ impl Snapshot {
                     &unpacked
                 }
             };
-            let mut looked = Looked::default();
-            look(&self.kept, pack.tid, events, from, &mut looked, |_| ());
-            self.left.add(looked.left);
-            self.kept.absorb(pack.process, pack.tid, &looked.lasting, &mut packer);
-            let rest = before(&self.kept, pack.tid, &looked.rest, until);
+            let mut divided = Divided::default();
+            divide(&self.kept, pack.tid, events, from, &mut divided, |_| ());
+            self.left.add(divided.left);
+            self.kept.absorb(pack.process, pack.tid, &divided.lasting, &mut packer);
+            let rest = before(&self.kept, pack.tid, &divided.rest, until);
             if !rest.is_empty() {
                 plain(pack.process, pack.tid, &rest, &mut |p| {
                     queue.push((p.clone(), true));

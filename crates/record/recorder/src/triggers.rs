@@ -1,4 +1,4 @@
-//! The triggers that make a flight recorder save a file. They look at events as they arrive.
+//! The triggers that make a flight recorder save a file. They look at events as they arrive, and at what `Flight::look` finds.
 
 use crate::kernel_watch::{KernelWatch, Ran};
 use crate::medians::Medians;

@@ -1,4 +1,5 @@
-//! The calls, one a line.
+//! The calls that mean something, one a line. All others of the driver's are in `others.rs`, which `cargo xtask calls` writes: they are counted and timed
+//! by name. No view has a call's arguments by name.
 //!
 //! # To add one
 //!

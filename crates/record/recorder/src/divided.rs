@@ -22,7 +22,7 @@ impl Left {
 }
 
 /// The result of [`look`].
-pub struct Looked {
+pub struct Divided {
     pub first: u64,
     pub last: u64,
     pub lasting: Vec<u8>,
@@ -31,9 +31,9 @@ pub struct Looked {
     pub rest: Vec<u8>,
 }
 
-impl Default for Looked {
-    fn default() -> Looked {
-        Looked { first: u64::MAX, last: 0, lasting: Vec::new(), left: Left::default(), rest: Vec::new() }
+impl Default for Divided {
+    fn default() -> Divided {
+        Divided { first: u64::MAX, last: 0, lasting: Vec::new(), left: Left::default(), rest: Vec::new() }
     }
 }
 
@@ -60,7 +60,14 @@ struct Reached {
 }
 
 /// Divides the events of one thread that ended before `until`, and calls `each` with them.
-pub fn look(kept: &Kept, tid: i32, mut events: &[u8], until: u64, out: &mut Looked, mut each: impl FnMut(&Event<'_>)) {
+pub fn divide(
+    kept: &Kept,
+    tid: i32,
+    mut events: &[u8],
+    until: u64,
+    out: &mut Divided,
+    mut each: impl FnMut(&Event<'_>),
+) {
     let branch = kept.branch();
     let mut channels: Vec<Reached> = Vec::new();
     let put = |came: Reached, lasting: &mut Vec<u8>| lasting.extend(left_out(came.tsc, &came.body));
