@@ -1,11 +1,14 @@
 //! Builds the libraries that are preloaded into programs. The binary contains them, so they are part of `cargo run`,
-//! `cargo install` and a copied binary.
+//! `cargo install` and a copied binary. Those of the software GPU are compressed: few programs need them.
 //!
 //! They need a separate profile: a panic inside a program must abort, not unwind. So this script calls cargo again, with a
 //! separate target directory.
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use std::collections::BTreeSet;
 use std::env;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,7 +51,7 @@ fn main() {
         }
     }
     let mut manifests = BTreeSet::new();
-    for (_, file) in LIBRARIES {
+    for (package, file) in LIBRARIES {
         let from = target.join("preload").join(file);
         for source in sources(&from.with_extension("d")) {
             println!("cargo::rerun-if-changed={}", source.display());
@@ -56,7 +59,15 @@ fn main() {
         }
         // Removes the old file first: another target folder may share it by a hard link, and must keep its contents.
         let _ = std::fs::remove_file(out.join(file));
-        if let Err(e) = std::fs::copy(&from, out.join(file)) {
+        let copied = match package {
+            "agent" => std::fs::copy(&from, out.join(file)).map(drop),
+            _ => std::fs::read(&from).and_then(|library| {
+                let mut to = ZlibEncoder::new(Vec::new(), Compression::best());
+                to.write_all(&library)?;
+                std::fs::write(out.join(file).with_extension("so.zlib"), to.finish()?)
+            }),
+        };
+        if let Err(e) = copied {
             panic!("{}: {e}", from.display());
         }
     }

@@ -1,8 +1,21 @@
 //! The preloaded libraries, which the binary contains (see build.rs).
 
+use flate2::read::ZlibDecoder;
+use std::io::Read;
+use std::sync::LazyLock;
+
 /// The agent: preloaded into the program that is recorded.
 pub static AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libdoorbell_agent.so"));
 /// A software GPU, for machines without a GPU.
-pub static SOFTGPU: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libdoorbell_softgpu.so"));
+pub static SOFTGPU: LazyLock<Vec<u8>> =
+    LazyLock::new(|| decompressed(include_bytes!(concat!(env!("OUT_DIR"), "/libdoorbell_softgpu.so.zlib"))));
 /// A libcuda over it.
-pub static SOFTCUDA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsoftcuda.so"));
+pub static SOFTCUDA: LazyLock<Vec<u8>> =
+    LazyLock::new(|| decompressed(include_bytes!(concat!(env!("OUT_DIR"), "/libsoftcuda.so.zlib"))));
+
+fn decompressed(library: &[u8]) -> Vec<u8> {
+    let mut to = Vec::new();
+    // The build compressed it: it is whole.
+    let _ = ZlibDecoder::new(library).read_to_end(&mut to);
+    to
+}

@@ -458,7 +458,7 @@ impl Args {
             last,
             tell: flight::teller(self.quiet),
             agent: preload::AGENT,
-            soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
+            soft: (self.gpu == Gpu::Soft).then(|| preload::SOFTGPU.as_slice()),
             version: env!("CARGO_PKG_VERSION"),
         })?)
     }

@@ -181,7 +181,7 @@ impl Args {
         let options = PolicyOptions {
             command: self.command.clone(),
             agent: preload::AGENT,
-            soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
+            soft: (self.gpu == Gpu::Soft).then(|| preload::SOFTGPU.as_slice()),
             beside: if plan.fixes & tape::fix::PAGES == 0 { None } else { Some(libdoorbell()?) },
         };
         let compiler = Compiler::for_fixes(plan.fixes, self.gpu == Gpu::Soft)?;

@@ -231,6 +231,6 @@ fn softgpu() -> std::io::Result<File> {
     }
     // SAFETY: a new descriptor that no other object owns.
     let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(preload::SOFTGPU)?;
+    file.write_all(&preload::SOFTGPU)?;
     Ok(file)
 }

@@ -153,7 +153,7 @@ impl Turns {
     /// Exit status 1 if a figure is over its limit.
     fn run(&self, subject: &'static Subject, count: u32, policies: Option<Duration>) -> anyhow::Result<ExitCode> {
         let plan = self.plan(count)?;
-        let measure = |tell: &dyn Fn(&str)| subject.measure(&plan, preload::SOFTGPU, tell);
+        let measure = |tell: &dyn Fn(&str)| subject.measure(&plan, &preload::SOFTGPU, tell);
         let figures = self.measured(measure, Figures::json, Figures::table)?;
         let ns = |most: Option<Duration>| most.map(units::nanoseconds);
         let missed = figures.misses(Limits { recording: ns(self.at_most), policies: ns(policies) });
@@ -181,7 +181,7 @@ impl Args {
 impl Tap {
     fn run(self) -> anyhow::Result<ExitCode> {
         let plan = self.turns.plan(10_000)?;
-        let measure = |tell: &dyn Fn(&str)| tap::measure(&plan, preload::SOFTGPU, !self.no_trap, self.command, tell);
+        let measure = |tell: &dyn Fn(&str)| tap::measure(&plan, &preload::SOFTGPU, !self.no_trap, self.command, tell);
         let figures = self.turns.measured(measure, tap::Figures::json, tap::Figures::table)?;
         let most = self.turns.at_most.map(|most| most.as_nanos() as u64);
         let missed = most.zip(figures.doorbell_ns("patch")).filter(|(most, p)| p > most);

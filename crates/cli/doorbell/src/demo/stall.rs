@@ -31,8 +31,8 @@ impl Args {
     pub(super) fn stall(&self, gpu: Gpu, file: &Path) -> anyhow::Result<ExitCode> {
         let folder = tempfile::tempdir().context("a folder for the time of the demo")?;
         if gpu == Gpu::Soft {
-            for (name, library) in [("libcuda.so.1", preload::SOFTCUDA), (SOFTGPU, preload::SOFTGPU)] {
-                std::fs::write(folder.path().join(name), library).context("a libcuda in software")?;
+            for (name, library) in [("libcuda.so.1", &preload::SOFTCUDA), (SOFTGPU, &preload::SOFTGPU)] {
+                std::fs::write(folder.path().join(name), &**library).context("a libcuda in software")?;
             }
         }
         let out = file.display();
