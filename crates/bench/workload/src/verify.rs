@@ -195,11 +195,11 @@ pub fn verify(route: &mut Route<'_>, bytes: u64, seed: u64, timeout: Duration) -
     if bytes > route.capacity() {
         return Err(Error::Capacity { bytes, capacity: route.capacity() });
     }
-    let mut checked = Checked::new(route.ends(), bytes, seed)?;
+    let mut checked = Checked::new(&route.ends(), bytes, seed)?;
     for _ in 0..2 {
         one_transfer(route, bytes, timeout)?;
         let before: Vec<u8> = checked.sent.iter().map(|byte| !byte).collect();
-        let wrong = checked.compare(route.ends(), Some(&before))?;
+        let wrong = checked.compare(&route.ends(), Some(&before))?;
         if wrong.is_some() {
             return Ok(wrong);
         }

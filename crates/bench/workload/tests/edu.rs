@@ -7,13 +7,13 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use workload::device::OnBus;
 use workload::device::frames::{Ring, Wanted};
-use workload::device::{OnBus, Reachable};
 use workload::device_copy::Emulated;
 use workload::device_copy::emulated::Sizes;
 use workload::routes::{names, open};
 use workload::spec::{End, Host, Memory};
-use workload::{Buffer, Error, Machine, Route, verify};
+use workload::{Buffer, Error, Inspect, Machine, Route, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;

@@ -147,7 +147,7 @@ impl Device for Odd {
         format!("{:?}", self.how)
     }
 
-    fn pin(&mut self, memory: &dyn workload::device::Reachable) -> Result<Handle, Error> {
+    fn pin(&mut self, memory: &workload::Buffer<'_>) -> Result<Handle, Error> {
         self.of.pin(memory)
     }
 

@@ -9,11 +9,12 @@ use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::machine::Machine;
+use crate::routes::polling;
 use crate::spec::{End, Memory};
 use crate::verify::Difference;
 use fastrand::Rng;
 use machine::Unavailable;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum buffers of a ring.
 pub const MOST_BUFFERS: u64 = 64;
@@ -209,15 +210,7 @@ impl Frames<'_> {
         if self.state == State::Idle {
             return Err(Error::Idle);
         }
-        let begun = Instant::now();
-        while !self.poll()? {
-            let after = begun.elapsed();
-            if after > timeout {
-                return Err(Error::Late { bytes: self.wanted.bytes, after });
-            }
-            std::hint::spin_loop();
-        }
-        Ok(())
+        polling::ended(timeout, self.wanted.bytes, || self.poll())
     }
 
     /// How many frames were consumed.
