@@ -161,7 +161,7 @@ impl<'m> Buffer<'m> {
         let context = machine.context();
         let (kind, base) = match (end.memory, context) {
             (Memory::Host(Host::Pageable), _) => {
-                let pages = Pages::new(bytes)?;
+                let pages = Pages::of_kind(Host::Pageable, bytes)?;
                 let base = pages.as_ptr() as u64;
                 (Kind::Pageable(pages), base)
             }

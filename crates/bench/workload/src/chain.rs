@@ -25,8 +25,6 @@ const BESIDE: &str = "beside";
 const BY_KERNELS: &str = "by-kernels";
 const NODES: &str = "nodes";
 const STORES: &str = "stores";
-/// Where no size is given.
-const BYTES: u64 = 4096;
 /// If polled, the last copy also brings back a number: this many bytes, after the data.
 const NUMBER: usize = 4;
 /// Threads of a block: few, so that many multiprocessors load from host memory.
@@ -42,7 +40,7 @@ pub(crate) const CHAIN: Entry = Entry {
             (beside: copies on a separate channel, two doorbells); by-kernels: one kernel copies there, one back, and the graph \
             has no memcpy nodes, launched by CUDA or by doorbell; nodes: CUDA's graph with its memcpy nodes, launched by doorbell; stores: the CPU stores the \
             bytes into the GPU's memory before the launch; priority: that of CUDA's stream",
-    bytes: BYTES,
+    bytes: 4096,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
     words: &[OURS, STREAM, POLLED, BESIDE, BY_KERNELS, NODES, STORES],
     values: &[PRIORITY],
@@ -168,7 +166,7 @@ struct Parts<'m> {
 impl<'m> Frames<'m> {
     fn new(machine: &'m Machine, wanted: &Wanted, call: &Call) -> Result<Frames<'m>, Error> {
         let context: &Context = machine.context()?;
-        let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes }.next_multiple_of(4);
+        let bytes = wanted.bytes.next_multiple_of(4);
         let bytes = u32::try_from(bytes).map_err(|_| Error::Memory { bytes })? as usize;
         let parts = Parts {
             stream: stream(context, call)?,

@@ -10,8 +10,6 @@ use crate::spec::{Host, Memory};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
 use std::time::Duration;
 
-/// Where no size is given.
-const BYTES: u64 = 1 << 20;
 const CONSUME: &str = "consume";
 /// Into the host's memory, not the GPU's.
 const HOST: &str = "host";
@@ -21,7 +19,7 @@ pub(crate) const FRAMES: Entry = Entry {
     form: "frames(BUFFERS,host,consume=50us)",
     about: "a frame of a device to one of its buffers in turn, in GPU memory or host memory, where it is consumed: every page's number \
             is compared; with another buffer the next frame is in flight meanwhile",
-    bytes: BYTES,
+    bytes: 1 << 20,
     number: Some(Number { of: "buffers", default: 4, least: 1, most: MOST_BUFFERS as u32 }),
     words: &[HOST],
     values: &[Value::Time(CONSUME)],
@@ -34,9 +32,8 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         return Err(Unavailable::new("frames go to their buffers in order").into());
     }
     let to = if call.has(HOST) { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
     let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
-    let wanted = frames::Wanted { bytes, buffers: call.number.into(), to, consume };
+    let wanted = frames::Wanted { bytes: wanted.bytes, buffers: call.number.into(), to, consume };
     let device = crate::device::open(machine)?;
     Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
 }

@@ -100,7 +100,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         way,
         seed: 0,
     };
-    let burst = if wanted.bytes == 0 { IOS.bytes } else { wanted.bytes };
+    let burst = wanted.bytes;
     let ios = burst / bytes / all;
     if u64::from(threads) > all || shape.batch > shape.depth || !way.fits(shape.batch, shape.depth) {
         return unavailable(

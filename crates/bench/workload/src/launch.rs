@@ -251,10 +251,6 @@ impl<'m> Launches<'m> {
         Ok(Graph::capture(&self.chain.stream, || kernels.launch(&self.chain.stream))?)
     }
 
-    pub(crate) fn kernels(&self) -> u32 {
-        self.chain.kernels
-    }
-
     /// Launches a graph of the chain once, and compares the count.
     pub(crate) fn count_one(&mut self, exec: &GraphExec<'_>) -> Result<Option<Wrong>, Error> {
         // SAFETY: its kernels name memory of self, and the stream is waited for in the next line.

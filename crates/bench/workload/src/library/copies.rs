@@ -10,8 +10,6 @@ use ::doorbell::*;
 use cuda::{DeviceBuffer, PinnedBuffer, Stream};
 use std::time::Duration;
 
-/// Where no size is given.
-const BYTES: u64 = 4096;
 const POLLED: &str = "polled";
 /// The polled word has a separate cache line.
 const LINE: usize = 64;
@@ -21,7 +19,7 @@ pub(crate) const COPY: Entry = Entry {
     form: "copy(polled,c,python=doorbell|cuda)",
     about: "a copy from pinned host memory to the GPU: by libdoorbell's functions, prepared once, from C (c, or nothing) or from Python; python=cuda: \
             cuMemcpyHtoDAsync and cuStreamSynchronize, called from Python by ctypes; polled: the stream writes a word after the copy, which Python polls",
-    bytes: BYTES,
+    bytes: 4096,
     words: &[POLLED, C],
     values: &[PYTHON],
     open,
@@ -29,8 +27,7 @@ pub(crate) const COPY: Entry = Entry {
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-    let bytes = usize::try_from(bytes).map_err(|_| Error::Memory { bytes })?;
+    let bytes = usize::try_from(wanted.bytes).map_err(|_| Error::Memory { bytes: wanted.bytes })?;
     let caller = Caller::of(call)?.unwrap_or(Caller::C);
     let polled = call.has(POLLED);
     if polled && caller != Caller::PythonByCuda {
