@@ -282,25 +282,14 @@ impl Opened for Launches<'_> {
         // SAFETY: an aligned word of pinned memory that lives as long as self; all accesses are atomic.
         let told = unsafe { AtomicU32::from_ptr(chain.told.as_ptr().cast()) };
         told.store(start, Ordering::Release);
-        let by = match &mut self.by {
-            Held::Launches => Fires::Launches(chain.kernels()?),
-            Held::Cuda(exec) => Fires::Cuda(exec),
-            Held::Us(ours) => Fires::Us(ours),
-            Held::Program(program) => Fires::Program(program),
-        };
-        Ok(Box::new(Counted { by, chain, told: chain.polled.then_some(told), count: start }))
+        let (kernels, told) = (chain.kernels()?, chain.polled.then_some(told));
+        Ok(Box::new(Counted { by: &mut self.by, kernels, chain, told, count: start }))
     }
 }
 
-enum Fires<'r, 'm> {
-    Launches(Kernels<'r>),
-    Cuda(&'r GraphExec<'m>),
-    Us(&'r mut Ours),
-    Program(&'r mut Launched<'m>),
-}
-
 struct Counted<'r, 'm> {
-    by: Fires<'r, 'm>,
+    by: &'r mut Held<'m>,
+    kernels: Kernels<'r>,
     chain: &'r Chain<'m>,
     /// The last kernel's word in host memory, if it writes one.
     told: Option<&'r AtomicU32>,
@@ -312,8 +301,8 @@ impl Subject for Counted<'_, '_> {
     fn waiting(&self) -> Waiting {
         match (self.told, &self.by) {
             // Python looks itself.
-            (_, Fires::Program(program)) if program.is_python() => Waiting::Called,
-            (None, Fires::Launches(_) | Fires::Cuda(_) | Fires::Program(_)) => Waiting::Called,
+            (_, Held::Program(program)) if program.is_python() => Waiting::Called,
+            (None, Held::Launches | Held::Cuda(_) | Held::Program(_)) => Waiting::Called,
             _ => Waiting::Polled,
         }
     }
@@ -321,11 +310,11 @@ impl Subject for Counted<'_, '_> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         match &mut self.by {
-            Fires::Launches(kernels) => kernels.launch(&self.chain.stream)?,
+            Held::Launches => self.kernels.launch(&self.chain.stream)?,
             // SAFETY: its kernels name memory that this borrows, and the stream is waited for when this is dropped.
-            Fires::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
-            Fires::Us(ours) => ours.launch()?,
-            Fires::Program(program) => program.launch()?,
+            Held::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
+            Held::Us(ours) => ours.launch()?,
+            Held::Program(program) => program.launch()?,
         }
         self.count = self.count.wrapping_add(self.chain.kernels);
         Ok(())
@@ -336,8 +325,8 @@ impl Subject for Counted<'_, '_> {
         match (self.told, &self.by) {
             // ORDERING: what the kernel wrote before the word is visible with it.
             (Some(word), _) => Ok(word.load(Ordering::Acquire) == self.count),
-            (None, Fires::Us(ours)) => Ok(ours.done()),
-            (None, Fires::Program(program)) => program.is_done(),
+            (None, Held::Us(ours)) => Ok(ours.done()),
+            (None, Held::Program(program)) => program.is_done(),
             (None, _) => Ok(self.chain.stream.is_done()?),
         }
     }
@@ -345,10 +334,10 @@ impl Subject for Counted<'_, '_> {
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match (self.told, &self.by) {
-            (_, Fires::Program(program)) if program.is_python() => program.wait(timeout),
+            (_, Held::Program(program)) if program.is_python() => program.wait(timeout),
             (Some(word), _) => polling::wait(timeout, BYTES as u64, || word.load(Ordering::Acquire) == self.count),
-            (None, Fires::Us(ours)) => ours.wait(timeout),
-            (None, Fires::Program(program)) => program.wait(timeout),
+            (None, Held::Us(ours)) => ours.wait(timeout),
+            (None, Held::Program(program)) => program.wait(timeout),
             (None, _) => Ok(self.chain.stream.synchronize()?),
         }
     }
@@ -360,9 +349,9 @@ impl Subject for Counted<'_, '_> {
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         // The last kernel's word may arrive before the launch is complete.
         match &self.by {
-            Fires::Us(ours) => ours.wait(OVER)?,
-            Fires::Program(program) => program.wait(OVER)?,
-            Fires::Launches(_) | Fires::Cuda(_) => {}
+            Held::Us(ours) => ours.wait(OVER)?,
+            Held::Program(program) => program.wait(OVER)?,
+            Held::Launches | Held::Cuda(_) => {}
         }
         self.chain.compare(self.count)
     }
@@ -371,8 +360,8 @@ impl Subject for Counted<'_, '_> {
 impl Drop for Counted<'_, '_> {
     fn drop(&mut self) {
         let _ = match &self.by {
-            Fires::Us(ours) => ours.wait(OVER),
-            Fires::Program(program) => program.wait(OVER),
+            Held::Us(ours) => ours.wait(OVER),
+            Held::Program(program) => program.wait(OVER),
             _ => self.chain.stream.synchronize().map_err(Error::from),
         };
     }
