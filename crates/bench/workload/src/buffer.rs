@@ -10,7 +10,6 @@ use crate::inspect::GUARD;
 use crate::machine::Machine;
 use crate::pages::{self, Pages};
 use crate::spec::{End, Host, Memory};
-use crate::view::View;
 use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
 use machine::{Pinned, Unavailable, pin_in};
@@ -58,8 +57,8 @@ const VIEWED: usize = 64 << 10;
 /// One end of a route: memory that executors move bytes from or to. If the buffer was allocated here, guards are before and after
 /// the memory, which executors may not touch.
 pub struct Buffer<'m> {
-    /// Dropped before the memory.
-    view: Option<View>,
+    /// A map of CUDA's GPU memory with its guards, through which short reads make no CUDA call. Dropped before the memory.
+    view: Option<(Bar1Map, Pinned)>,
     /// As above.
     bar1: OnceLock<Bar1Map>,
     /// As above; one for each address space that used it.
@@ -305,8 +304,11 @@ impl<'m> Buffer<'m> {
         if let Kind::Device(_) = &self.kind
             && self.capacity <= VIEWED as u64
         {
-            let length = self.capacity + 2 * self.guard;
-            let view = || View::of(self.machine, self.va - self.guard, length);
+            let (begin, length) = (self.va - self.guard, self.capacity + 2 * self.guard);
+            let view = || {
+                let pinned = pin_in(self.machine, self.machine.space()?, begin, length)?;
+                Ok((Bar1Map::of_pin(pinned.pin(), 0, length)?, pinned))
+            };
             self.view = in_context(self.home, self.machine, view).ok();
         }
     }
@@ -502,7 +504,7 @@ impl<'m> Buffer<'m> {
         if let Some(pointer) = self.host_pointer() {
             // SAFETY: as above.
             unsafe { pointer.offset(at as isize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
-        } else if let Some(view) = &self.view {
+        } else if let Some((view, _)) = &self.view {
             view.read(at.wrapping_add(self.guard as i64) as u64, into)?;
         } else if let Kind::Card(memory) = &self.kind {
             memory.read(place, into)?;

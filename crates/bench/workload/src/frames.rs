@@ -4,10 +4,10 @@
 //! With several buffers the device is one frame ahead. A frame that arrives during a comparison, which is not timed, makes the next sample too
 //! short; the untimed frames after each comparison absorb that.
 
-use crate::device::frames::{self, Frames, MOST_BUFFERS, Ring};
+use crate::device::frames::{self, MOST_BUFFERS, Ring};
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::spec::{Host, Memory};
-use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Wanted, Wrong};
+use crate::{Machine, Unavailable, Wanted};
 use std::time::Duration;
 
 const CONSUME: &str = "consume";
@@ -35,60 +35,5 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
     let wanted = frames::Wanted { bytes: wanted.bytes, buffers: call.number.into(), to, consume };
     let device = crate::device::open(machine)?;
-    Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
-}
-
-struct OpenFrames<'m> {
-    ring: Ring<'m>,
-    buffers: u32,
-}
-
-impl Opened for OpenFrames<'_> {
-    fn about(&self) -> String {
-        self.ring.about()
-    }
-
-    /// Each buffer has two.
-    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let mut frames = self.ring.run(seed)?;
-        for _ in 0..2 * self.buffers {
-            frames.ask()?;
-            frames.wait(timeout)?;
-            if let Some(difference) = frames.check()? {
-                return Ok(Some(Wrong::Data(difference)));
-            }
-        }
-        Ok(None)
-    }
-
-    fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
-        Ok(Box::new(Consumed(self.ring.run(seed)?)))
-    }
-}
-
-struct Consumed<'r>(Frames<'r>);
-
-impl Subject for Consumed<'_> {
-    #[inline]
-    fn fire(&mut self) -> Result<(), Error> {
-        self.0.ask()
-    }
-
-    #[inline]
-    fn poll(&mut self) -> Result<bool, Error> {
-        self.0.poll()
-    }
-
-    #[inline]
-    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.0.wait(timeout)
-    }
-
-    fn checks(&self) -> Checks {
-        Checks::Bytes
-    }
-
-    fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        Ok(self.0.check()?.map(Wrong::Data))
-    }
+    Ok(Box::new(Ring::new(machine, device, wanted)?))
 }

@@ -8,9 +8,10 @@ mod ours;
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::library::{C, Caller, Launched, PYTHON};
 use crate::routes::polling;
+use crate::spec::{End, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
-use crate::{Difference, View};
-use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
+use cuda::{Argument, Context, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
 use ours::Ours;
 use ours::learning;
 pub(crate) use ours::{learnt, refused};
@@ -162,11 +163,9 @@ enum Held<'m> {
 struct Chain<'m> {
     stream: Stream<'m>,
     module: Module<'m>,
-    /// A view of the counted word, if the CPU can read it directly. Declared before the memory.
-    view: Option<View>,
-    cell: DeviceBuffer<'m>,
+    /// The counted word, which the CPU reads directly if it can.
+    cell: Buffer<'m>,
     told: PinnedBuffer<'m>,
-    context: &'m Context,
     polled: bool,
     /// Of one launch.
     kernels: u32,
@@ -196,7 +195,7 @@ impl Kernels<'_> {
 
 impl<'m> Chain<'m> {
     fn kernels(&self) -> Result<Kernels<'_>, Error> {
-        let arguments = [Argument::U64(self.cell.address()), Argument::U64(self.told.device_address()?)];
+        let arguments = [Argument::U64(self.cell.va()), Argument::U64(self.told.device_address()?)];
         Ok(Kernels {
             counts: self.module.function("count")?,
             last: self.module.function(if self.polled { "count_and_tell" } else { "count" })?,
@@ -208,17 +207,12 @@ impl<'m> Chain<'m> {
 
     fn compare(&self, count: u32) -> Result<Option<Wrong>, Error> {
         let mut found = [0; BYTES];
-        match &self.view {
-            Some(view) => view.read(0, &mut found)?,
-            None => self.cell.read(&mut found)?,
-        }
+        self.cell.read(0, &mut found)?;
         Ok(Difference::between(&count.to_le_bytes(), &found, None).map(Wrong::Data))
     }
 
     fn start(&self, count: u32) -> Result<(), Error> {
-        self.cell.write(&count.to_le_bytes())?;
-        // After this, what was written from pageable memory has arrived.
-        Ok(self.context.synchronize_default_stream()?)
+        self.cell.write(0, &count.to_le_bytes())
     }
 }
 
@@ -230,14 +224,14 @@ impl<'m> Launches<'m> {
 
     fn within(machine: &'m Machine, stream: Stream<'m>, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
         let context = machine.context()?;
-        let cell = DeviceBuffer::new(context, BYTES)?;
+        let end = End { memory: Memory::Gpu(machine.index()), offset: 0 };
+        let mut cell = Buffer::new(machine, end, BYTES as u64)?;
+        cell.read_directly();
         let chain = Chain {
             stream,
             module: Module::from_ptx(context, PTX)?,
-            view: View::of(machine, cell.address(), BYTES as u64).ok(),
             cell,
             told: PinnedBuffer::new(context, BYTES)?,
-            context,
             polled,
             kernels,
         };

@@ -100,12 +100,6 @@ impl Opened for Calls<'_> {
         format!("the calls of a program for host buffers, {}", self.transfers.about())
     }
 
-    fn verify(&mut self, seed: u64, _: Duration) -> Result<Option<Wrong>, Error> {
-        self.renew(seed)?;
-        self.call()?;
-        self.compare()
-    }
-
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         self.renew(seed)?;
         Ok(Box::new(Called { calls: self, seed, done: false }))

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use workload::routes::{names, open};
-use workload::{Error, Inspect, Machine, Route, verify};
+use workload::{Error, Inspect, Machine, Opened, Route, Subject, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The process has one stand-in.
@@ -356,7 +356,7 @@ fn frames_in_cudas_memory_are_consumed_by_a_kernel() {
             let mut frames = ring.run(seed).unwrap();
             for n in 0..15 {
                 let begun = std::time::Instant::now();
-                frames.ask().unwrap();
+                frames.fire().unwrap();
                 frames.wait(TIMEOUT).unwrap();
                 assert!(begun.elapsed() >= CONSUME);
                 assert_eq!(frames.check().unwrap(), None, "{buffers} buffers, the {n}th");

@@ -210,13 +210,6 @@ impl Opened for Lazy<'_> {
         format!("the first launch of one of {} kernels that are loaded when they are first used", self.names.len())
     }
 
-    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let mut first = FirstLaunches(self);
-        first.renew()?;
-        first.fire()?;
-        first.check()
-    }
-
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         self.ready()?;
         Ok(Box::new(FirstLaunches(self)))
