@@ -108,7 +108,7 @@ impl<E: Engine + 'static> Card for OnBus<E> {
 
     fn memory(&self, bytes: u64) -> Result<Box<dyn CardMemory>, Error> {
         let none = || {
-            let length = self.0.arena.length();
+            let length = self.0.arena.length;
             Unavailable::new(format!(
                 "{bytes} bytes of {}'s own memory, which has {length}, not all of them free; take smaller ranges of addresses",
                 self.0.about
@@ -120,12 +120,12 @@ impl<E: Engine + 'static> Card for OnBus<E> {
     }
 
     fn whole(&self) -> Box<dyn CardMemory> {
-        let (address, length) = (self.0.arena.begin(), self.0.arena.length());
+        let (address, length) = (self.0.arena.begin, self.0.arena.length);
         Box::new(Own { shared: self.0.clone(), _range: None, address, length })
     }
 
     fn own(&self) -> u64 {
-        self.0.arena.length()
+        self.0.arena.length
     }
 
     fn host(&self, bytes: u64) -> Result<Memory, Error> {

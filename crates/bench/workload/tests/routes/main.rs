@@ -105,12 +105,18 @@ fn several_engines_move_every_size_together() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
+/// The machine with its GPU as a second one.
+fn with_itself(machine: Machine) -> Machine {
+    let space = machine.space().unwrap().clone();
+    let no_cuda = workload::Unavailable::new("CUDA was not asked for");
+    machine.with_peer(machine::Machine::new(Ok(space), Err(no_cuda)).into())
+}
+
 /// A second GPU that is the first one with another number. This shows which engine moves which bytes, not how fast.
 #[test]
 fn bytes_go_from_gpu_to_gpu() {
     let (driver, machine) = soft();
-    let peer = Machine::of_space(machine.space().unwrap().clone());
-    let machine = machine.with_peer(peer);
+    let machine = with_itself(machine);
     assert_eq!(machine.gpu(1).unwrap().index(), 1);
     for name in [
         "gpu0->ce2->gpu0[offset=8192]",
