@@ -71,7 +71,7 @@ impl Drop for Prepaid {
 
 /// Both memories. With CUDA they are CUDA's, as in a program; else they are doorbell's, which are freed with the prepared copy.
 enum Memory<'m> {
-    Cuda { host: PinnedBuffer<'m>, device: Buffer<'m> },
+    Cuda { host: PinnedBuffer<'m>, device: Box<Buffer<'m>> },
     Own { host: *mut u8, device: *const u8 },
 }
 
@@ -148,7 +148,7 @@ impl<'m> Copies<'m> {
             }
         };
         let memory = match cudas {
-            Some((_, host, device)) => Memory::Cuda { host, device },
+            Some((_, host, device)) => Memory::Cuda { host, device: Box::new(device) },
             None => Memory::Own { host: own.0 as *mut u8, device: own.1 as *const u8 },
         };
         Ok(Copies { by, _stream: stream, _session: session, memory, bytes, about })

@@ -28,8 +28,11 @@ pub(crate) fn space<'m>(machine: &'m Machine, executor: &Executor) -> Result<&'m
     if executor.has(CUDAS_GROUP) { machine.group_space() } else { machine.space() }
 }
 
-/// Options of routes over one channel, and what each changes.
-const OPTIONS: [(&str, fn(&mut ChannelOptions)); 6] = [
+/// What an option changes.
+type Change = fn(&mut ChannelOptions);
+
+/// Options of routes over one channel.
+const OPTIONS: [(&str, Change); 6] = [
     (CUDAS_GROUP, |options| options.group = Group::Cudas),
     // In host memory instead of GPU memory: the ring, USERD (GP_PUT), and the words of the transfer.
     ("gpfifo=host", |options| options.gpfifo = Place::Host),
