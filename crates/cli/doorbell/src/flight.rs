@@ -140,11 +140,7 @@ impl Args {
             }
             if let (Trigger::Xid, Err(e)) = (w.trigger, KernelLog::open()) {
                 let what = format!("--save-when xid: /dev/kmsg cannot be read: {e}");
-                return Err(Failure::new(
-                    what,
-                    "run doorbell as root or with CAP_SYSLOG, in a container with --device /dev/kmsg",
-                )
-                .into());
+                return Err(Failure::new(what, "run doorbell as root or with CAP_SYSLOG, in a container with --device /dev/kmsg").into());
             }
         }
         let (when, most_files) = (self.save_when.clone(), self.max_saves);

@@ -72,7 +72,6 @@ mod wishes;
 mod writing;
 
 pub use inspect::maps;
-pub use kernel_log::KernelLog;
 pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
 pub use medians::KERNELS as KERNELS_WITH_MEDIAN;
@@ -83,4 +82,5 @@ pub use preload::run_alone;
 pub use program::{Program, ProgramError};
 pub use record::{Capture, Locks, Options, Outcome, PartsWritten, Range, RecordError, Tap, record, same_file};
 pub use saving::{SavedFile, Saves, Tell};
+pub use kernel_log::KernelLog;
 pub use triggers::{KernelCounts, Trigger, When, Why};
