@@ -55,6 +55,10 @@ impl Experiment {
     }
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Settings that apply to everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -88,10 +92,10 @@ pub struct Run {
     pub policy: String,
     pub gpu: Gpu,
     /// The device that routes call `device`.
-    #[serde(default, skip_serializing_if = "Device::is_engine")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub device: Device,
     /// What is evaluated from a recording of the measuring process.
-    #[serde(default, skip_serializing_if = "Record::is_no")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub record: Record,
 }
 
@@ -111,10 +115,6 @@ pub enum Device {
 impl Device {
     /// The forms that [`Device::from_str`] accepts.
     pub const FORMS: &str = "`engine`, `edu`, or an FPGA by its address on the bus as `xdma@0000:04:00.0`";
-
-    pub fn is_engine(&self) -> bool {
-        *self == Device::Engine
-    }
 }
 
 impl FromStr for Device {
@@ -332,7 +332,7 @@ pub struct LoadSpec {
     /// The minimum that it must reach, or the stage has no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub must_reach: Option<MustReach>,
-    #[serde(default, skip_serializing_if = "Process::is_shared")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub process: Process,
 }
 
@@ -345,12 +345,6 @@ pub enum Process {
     Shared,
     /// Each in a separate process, with a separate CUDA context.
     Own,
-}
-
-impl Process {
-    fn is_shared(&self) -> bool {
-        *self == Process::Shared
-    }
 }
 
 /// The minimum that all threads of a load together must reach.

@@ -183,10 +183,8 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     let (subject_tables, load_tables) = (many(root, "subject")?, many(root, "load")?);
     let place = |tables: &[&Table]| tables.iter().map(|table| table.place.clone()).collect();
     let places = Places { subjects: place(&subject_tables), loads: place(&load_tables), matrix: matrix.place.clone() };
-    let subjects: Vec<SubjectSpec> =
-        subject_tables.iter().map(|table| subject(table, &matrix)).collect::<Result<_, Error>>()?;
-    let loads: Vec<LoadSpec> =
-        load_tables.iter().map(|table| load(table, &matrix, &varied)).collect::<Result<_, Error>>()?;
+    let subjects = all(&subject_tables, |table| subject(table, &matrix))?;
+    let loads = all(&load_tables, |table| load(table, &matrix, &varied))?;
     if subjects.is_empty() {
         return Err(Wrong::new("there is no [[subject]]: nothing is measured", "").at(&root.place));
     }
@@ -222,17 +220,17 @@ fn experiment(root: &Table, origin: &str, processes: Processes) -> Result<Experi
     if let Some(table) = one(root, "compare")? {
         read.compare = Some(compare(&table, &read)?);
     }
-    for (table, subject) in subject_tables.iter().zip(&read.subjects) {
-        own_baseline(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "baseline", wrong))?;
+    for (key, check) in [("baseline", own_baseline as fn(&SubjectSpec, &Experiment) -> _), ("beside", own_loads)] {
+        for (table, subject) in subject_tables.iter().zip(&read.subjects) {
+            check(subject, &read).map_err(|wrong: Wrong| {
+                let place = table.get(key).map_or(&table.place, |node| &node.place);
+                Wrong { what: format!("[[subject]] `{}` `{key}`: {}", subject.name, wrong.what), ..wrong }.at(place)
+            })?;
+        }
     }
-    for (table, subject) in subject_tables.iter().zip(&read.subjects) {
-        own_loads(subject, &read).map_err(|wrong| of_subject(table, &subject.name, "beside", wrong))?;
-    }
-    read.repays = many(root, "repay")?.into_iter().map(|table| repay(table, &read)).collect::<Result<_, Error>>()?;
-    read.largests =
-        many(root, "largest")?.into_iter().map(|table| bounds::largest(table, &read)).collect::<Result<_, Error>>()?;
-    read.asserts =
-        many(root, "assert")?.into_iter().map(|table| bounds::assert(table, &read)).collect::<Result<_, Error>>()?;
+    read.repays = all(&many(root, "repay")?, |table| repay(table, &read))?;
+    read.largests = all(&many(root, "largest")?, |table| bounds::largest(table, &read))?;
+    read.asserts = all(&many(root, "assert")?, |table| bounds::assert(table, &read))?;
     let stages = stages::expand(&read).map_err(|(about, wrong)| wrong.at(places.of(about)))?;
     if of_run.get("repeats").is_none() && processes == Processes::Shared {
         processes::divide(&mut read.run, &stages);
@@ -306,6 +304,11 @@ fn many<'t>(root: &'t Table, name: &str) -> Result<Vec<&'t Table>, Error> {
         }
         other => Err(wrong(format!("`{name}` is {}", other.kind()))),
     }
+}
+
+/// Reads each of them.
+fn all<T>(tables: &[&Table], read: impl Fn(&Table) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    tables.iter().map(|table| read(table)).collect()
 }
 
 fn run(table: &Table) -> Result<Run, Error> {
@@ -604,12 +607,6 @@ fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
 /// The names of the subjects.
 fn subjects(read: &Experiment) -> Vec<&str> {
     read.subjects.iter().map(|s| s.name.as_str()).collect()
-}
-
-/// A mistake in a key of a subject that names others.
-fn of_subject(table: &Table, name: &str, key: &str, wrong: Wrong) -> Error {
-    let place = table.get(key).map_or(&table.place, |node| &node.place);
-    Wrong { what: format!("[[subject]] `{name}` `{key}`: {}", wrong.what), ..wrong }.at(place)
 }
 
 /// Checks that a subject's baseline is another subject, or itself.

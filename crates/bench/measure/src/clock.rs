@@ -37,25 +37,10 @@ impl Clock {
         self.source
     }
 
-    /// Ticks a second; `None` where the counter is not used.
-    pub fn tsc_hz(&self) -> Option<f64> {
-        (self.source == Source::Tsc).then(|| 1e9 / self.ns_per_tick)
-    }
-
     /// Its properties, for result files.
     pub fn calibrated(&self) -> Calibrated {
-        let Clock { source, error_ppm, reading_ns, .. } = *self;
-        Calibrated { source, tsc_hz: self.tsc_hz(), error_ppm, reading_ns }
-    }
-
-    /// How far the calibration can be off, parts per million.
-    pub fn error_ppm(&self) -> f64 {
-        self.error_ppm
-    }
-
-    /// Cost of one reading, ns: the median distance of consecutive readings. It is part of every sample.
-    pub fn reading_ns(&self) -> f64 {
-        self.reading_ns
+        let Clock { source, ns_per_tick, error_ppm, reading_ns } = *self;
+        Calibrated { source, tsc_hz: (source == Source::Tsc).then(|| 1e9 / ns_per_tick), error_ppm, reading_ns }
     }
 
     /// Ticks. Earlier instructions are complete (stores may still be pending), and later instructions have not begun.
@@ -213,7 +198,7 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
-        assert!(clock.reading_ns() > 0.0);
-        assert_eq!(clock.tsc_hz().is_some(), tsc_is_invariant());
+        assert!(clock.calibrated().reading_ns > 0.0);
+        assert_eq!(clock.calibrated().tsc_hz.is_some(), tsc_is_invariant());
     }
 }

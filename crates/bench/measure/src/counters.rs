@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The kernel's counters at a moment.
+/// The kernel's counters at a moment, or their differences between two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// CLOCK_MONOTONIC_RAW.
@@ -18,16 +18,6 @@ pub struct Counters {
     /// How often its CPU was given to another thread (ru_nivcsw).
     pub involuntary: u64,
     /// Runnable without a CPU (/proc/thread-self/schedstat, second field); `None` if the kernel does not count it.
-    pub run_queue_ns: Option<u64>,
-}
-
-/// The difference of two readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
-    pub wall_ns: u64,
-    pub cpu_ns: u64,
-    pub voluntary: u64,
-    pub involuntary: u64,
     pub run_queue_ns: Option<u64>,
 }
 
@@ -77,14 +67,15 @@ fn second_field(text: &[u8]) -> Option<u64> {
     (on_cpu > 0).then_some(waiting)
 }
 
-impl Spent {
-    pub fn between(from: &Counters, to: &Counters) -> Spent {
-        Spent {
-            wall_ns: to.wall_ns.saturating_sub(from.wall_ns),
-            cpu_ns: to.cpu_ns.saturating_sub(from.cpu_ns),
-            voluntary: to.voluntary.saturating_sub(from.voluntary),
-            involuntary: to.involuntary.saturating_sub(from.involuntary),
-            run_queue_ns: to.run_queue_ns.zip(from.run_queue_ns).map(|(to, from)| to.saturating_sub(from)),
+impl Counters {
+    /// What was counted since an earlier reading.
+    pub fn since(&self, from: &Counters) -> Counters {
+        Counters {
+            wall_ns: self.wall_ns.saturating_sub(from.wall_ns),
+            cpu_ns: self.cpu_ns.saturating_sub(from.cpu_ns),
+            voluntary: self.voluntary.saturating_sub(from.voluntary),
+            involuntary: self.involuntary.saturating_sub(from.involuntary),
+            run_queue_ns: self.run_queue_ns.zip(from.run_queue_ns).map(|(to, from)| to.saturating_sub(from)),
         }
     }
 
@@ -110,7 +101,7 @@ mod tests {
     fn sleeping_is_seen_as_sleeping() {
         let from = Counters::of_thread();
         std::thread::sleep(Duration::from_millis(20));
-        let spent = Spent::between(&from, &Counters::of_thread());
+        let spent = Counters::of_thread().since(&from);
         assert!(spent.voluntary >= 1 && spent.wall_ns >= 20_000_000, "{spent:?}");
         // In 20 ms of sleep the thread used no CPU, and the time in the run queue is separate if the kernel counts it.
         assert!(spent.cpu_ns < spent.wall_ns / 2, "{spent:?}");
@@ -123,7 +114,7 @@ mod tests {
     fn a_busy_thread_does_not_sleep() {
         let from = Counters::of_thread();
         while nanoseconds(libc::CLOCK_THREAD_CPUTIME_ID) < from.cpu_ns + 3_000_000 {}
-        let spent = Spent::between(&from, &Counters::of_thread());
+        let spent = Counters::of_thread().since(&from);
         assert!(spent.cpu_ns >= 3_000_000, "{spent:?}");
         assert!(spent.voluntary > 0 || spent.asleep_ns() == Some(0), "{spent:?}");
     }

@@ -5,7 +5,7 @@
 //! others launch.
 
 use crate::clock::Clock;
-use crate::process::Elsewhere;
+use crate::process::{Elsewhere, Line};
 use environment::placement::cpus::confine;
 use environment::placement::renice;
 use experiment::{Class, Gpu, LoadSpec, MustReach, Process, What};
@@ -61,6 +61,7 @@ struct Count {
 }
 
 /// The synchronization of all loads' threads.
+#[derive(Default)]
 struct Gates {
     threads: usize,
     /// Only one thread at a time opens or frees its resources: sixty at once would block each other for longer than they work.
@@ -162,7 +163,7 @@ impl Running<'_> {
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / seconds;
         let one = |(n, load): (usize, &LoadSpec)| Loaded {
             name: load.name.clone(),
-            what: text(load),
+            what: load.what.to_string(),
             threads: load.count,
             bytes: moved(load).saturating_mul(now.done[n] - mark.done[n]) + (now.bytes[n] - mark.bytes[n]),
             transfers: now.done[n] - mark.done[n],
@@ -199,16 +200,15 @@ impl Running<'_> {
         loads
     }
 
-    /// Transfers, bytes, the longest and the first failure, since a load began.
-    pub fn so_far(&self, load: usize) -> (u64, u64, u64, Option<Reason>) {
+    /// The counts of a load since it began, without comparisons.
+    pub fn so_far(&self, load: usize) -> Line {
         let sum = |of: fn(&Count) -> &AtomicU64| self.counts[load].iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
-        let longest = self.counts[load].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let longest_ns = self.counts[load].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0);
         let ended = poison::ignore(self.ended[load].lock());
-        let unavailable = ended.unavailable.clone().map(Reason::Unavailable);
-        let why = unavailable.or_else(|| ended.failed.first().map(|(why, _)| Reason::Failed(why.clone())));
         let done: u64 = sum(|c| &c.done);
-        let bytes: u64 = sum(|c| &c.bytes);
-        (done, bytes + moved(&self.plan.loads[load]).saturating_mul(done), longest, why)
+        let bytes = sum(|c| &c.bytes) + moved(&self.plan.loads[load]).saturating_mul(done);
+        let failed = ended.failed.first().map(|(why, _)| why.clone());
+        Line { done, bytes, longest_ns, checked: 0, unavailable: ended.unavailable.clone(), failed }
     }
 
     /// Lets all threads rest after their current operation, or continue; does not wait for them.
@@ -388,12 +388,6 @@ fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), Reason> {
     }
 }
 
-fn text(load: &LoadSpec) -> String {
-    match &load.what {
-        experiment::What::Route(text) | experiment::What::Call(text) => text.clone(),
-    }
-}
-
 /// CPU time of all threads of a load, and their time waiting for a CPU, ns.
 fn scheduled(counts: &[Count]) -> (u64, u64) {
     let of = |count: &Count| {
@@ -454,17 +448,7 @@ pub(crate) fn beside<T>(
     tell: &dyn Fn(usize),
     measure: impl FnOnce(&Running<'_>) -> (T, Vec<Loaded>),
 ) -> (T, Vec<Loaded>) {
-    let gates = Gates {
-        threads: plan.loads.iter().map(|l| l.count as usize).sum(),
-        one: Mutex::new(()),
-        ready: AtomicUsize::new(0),
-        started: AtomicUsize::new(0),
-        left: AtomicUsize::new(0),
-        stop: AtomicBool::new(false),
-        rest: AtomicBool::new(false),
-        alone: AtomicUsize::new(0),
-        over: AtomicBool::new(false),
-    };
+    let gates = Gates { threads: plan.loads.iter().map(|l| l.count as usize).sum(), ..Gates::default() };
     let counts = |l: &LoadSpec| std::iter::repeat_with(Count::default).take(l.count as usize).collect();
     let running = Running {
         plan,

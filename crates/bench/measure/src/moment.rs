@@ -1,7 +1,7 @@
 //! One sample in ticks, and the slowest samples with details of their time.
 
 use crate::clock::Clock;
-use crate::counters::Spent;
+use crate::counters::Counters;
 use experiment::Observe;
 use gpu::Correlation;
 use run_folder::{Explained, Sample};
@@ -50,7 +50,7 @@ impl Moment {
 pub(crate) struct Beside {
     /// The longest time between two polls for the end, ticks.
     pub gap: Option<u64>,
-    pub spent: Option<Spent>,
+    pub spent: Option<Counters>,
 }
 
 /// The slowest so far by the observed part of their cell: index of the moment, and its other observations.
@@ -71,8 +71,8 @@ impl Scale<'_> {
             release_ns: ns(m.release),
             call_ns: ns(m.call),
             submitted_ns: ns(m.submitted),
-            started_ns: self.tick_of(m.started_gpu_ns).map_or(0, |(tick, _)| ns(tick)),
-            ended_ns: self.tick_of(m.ended_gpu_ns).map_or(0, |(tick, _)| ns(tick)),
+            started_ns: self.tick_of(m.started_gpu_ns).map_or(0, ns),
+            ended_ns: self.tick_of(m.ended_gpu_ns).map_or(0, ns),
             done_ns: ns(m.done),
             capped: m.capped,
         }
@@ -83,7 +83,7 @@ impl Scale<'_> {
             true => self.clock.ns(to - from) as i64,
             false => -(self.clock.ns(from - to) as i64),
         };
-        let ended = self.tick_of(m.ended_gpu_ns).map(|(tick, _)| tick);
+        let ended = self.tick_of(m.ended_gpu_ns);
         Explained {
             index: index as u64,
             round: m.round,
@@ -93,15 +93,15 @@ impl Scale<'_> {
             engine_ns: ended.map(|tick| signed(m.submitted, tick)),
             seen_ns: ended.map(|tick| signed(tick, m.done)),
             longest_gap_ns: beside.gap.map(|gap| self.clock.ns(gap)),
-            asleep_ns: beside.spent.as_ref().and_then(Spent::asleep_ns),
+            asleep_ns: beside.spent.as_ref().and_then(Counters::asleep_ns),
             run_queue_ns: beside.spent.as_ref().and_then(|s| s.run_queue_ns),
             on_cpu_ns: beside.spent.as_ref().map(|s| s.cpu_ns.min(s.wall_ns)),
             capped: m.capped,
         }
     }
 
-    /// The tick at a time of the GPU's clock, from the two correlations around it, and its maximum error, ns.
-    fn tick_of(&self, gpu_ns: u64) -> Option<(u64, u64)> {
+    /// The tick at a time of the GPU's clock, from the two correlations around it.
+    fn tick_of(&self, gpu_ns: u64) -> Option<u64> {
         if gpu_ns == 0 {
             return None;
         }
@@ -109,12 +109,11 @@ impl Scale<'_> {
         let later = all.partition_point(|c| c.gpu_ns < gpu_ns);
         match all {
             [] => None,
-            [one] => Some((one.tsc_at(gpu_ns), one.error_ns)),
+            [one] => Some(one.tsc_at(gpu_ns)),
             all => {
                 let pair = later.clamp(1, all.len() - 1);
                 let (from, to) = (&all[pair - 1], &all[pair]);
-                let error = from.error_ns.max(to.error_ns);
-                Some(from.drift(to).map_or((from.tsc_at(gpu_ns), error), |d| (d.tsc_at(gpu_ns), error)))
+                Some(from.drift(to).map_or(from.tsc_at(gpu_ns), |drift| drift.tsc_at(gpu_ns)))
             }
         }
     }
@@ -153,9 +152,9 @@ mod tests {
         let all = [correlation(0, 1_000, 10), correlation(1_000, 2_000, 30), correlation(2_000, 4_000, 20)];
         let clock = Clock::monotonic_raw();
         let scale = Scale { clock: &clock, began: 0, correlations: &all };
-        assert_eq!(scale.tick_of(1_500), Some((500, 30)));
-        assert_eq!(scale.tick_of(3_000), Some((1_500, 30)));
-        assert_eq!(scale.tick_of(500).map(|t| t.1), Some(30), "before the first one it goes on as after it");
+        assert_eq!(scale.tick_of(1_500), Some(500));
+        assert_eq!(scale.tick_of(3_000), Some(1_500));
+        assert!(scale.tick_of(500).is_some(), "before the first one it goes on as after it");
         assert_eq!(scale.tick_of(0), None, "0 is no time");
         let none = Scale { clock: &clock, began: 0, correlations: &[] };
         assert_eq!(none.tick_of(1_500), None);

@@ -51,27 +51,25 @@ impl Line {
     fn error(self) -> Result<Line, Error> {
         match (self.unavailable, self.failed) {
             (Some(why), _) => Err(Unavailable::new(why).into()),
-            (_, Some(why)) => Err(Error::Process(why)),
+            (_, Some(why)) => Err(Error::Told(why)),
             (None, None) => Ok(Line { unavailable: None, failed: None, ..self }),
         }
     }
 }
 
 /// A load's thread in this process, for work in another process.
-pub(crate) struct Elsewhere {
-    work: Work,
-}
+pub(crate) struct Elsewhere(Work);
 
 impl Elsewhere {
     pub fn new(load: &LoadSpec, cpus: &[usize], seed: u64, timeout: Duration, gpu: Gpu) -> Elsewhere {
         let load = LoadSpec { process: Process::Shared, count: 1, ..load.clone() };
-        Elsewhere { work: Work { load, cpus: cpus.to_vec(), seed, timeout_ns: timeout.as_nanos() as u64, gpu } }
+        Elsewhere(Work { load, cpus: cpus.to_vec(), seed, timeout_ns: timeout.as_nanos() as u64, gpu })
     }
 }
 
 impl Opened for Elsewhere {
     fn about(&self) -> String {
-        format!("{}, in a separate process", self.work.load.what)
+        format!("{}, in a separate process", self.0.load.what)
     }
 
     fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
@@ -81,7 +79,7 @@ impl Opened for Elsewhere {
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         let none = || Unavailable::new("this program cannot be started again for a load".to_owned());
         let (program, arguments) = COMMAND.get().and_then(|all| all.split_first()).ok_or_else(none)?;
-        let work = serde_json::to_string(&self.work).map_err(|e| Error::Process(e.to_string()))?;
+        let work = serde_json::to_string(&self.0).map_err(|e| Error::Told(e.to_string()))?;
         let mut command = Command::new(program);
         command.args(arguments).arg(work).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|cause| Error::System { what: "a process of a load".into(), cause })?;
@@ -109,10 +107,10 @@ impl Far {
         let lost = |cause| Error::System { what: "what a load's process says".into(), cause };
         if self.lines.read_line(&mut text).map_err(lost)? == 0 {
             let status = self.child.wait().map_err(lost)?;
-            return Err(Error::Process(format!("its process ended: {status}")));
+            return Err(Error::Told(format!("its process ended: {status}")));
         }
         let line: Line =
-            serde_json::from_str(&text).map_err(|e| Error::Process(format!("its process says {text:?}: {e}")))?;
+            serde_json::from_str(&text).map_err(|e| Error::Told(format!("its process says {text:?}: {e}")))?;
         self.last = line.error()?;
         Ok(())
     }
@@ -157,10 +155,6 @@ impl Subject for Far {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<bool, Error> {
-        Ok(true)
-    }
-
     fn wait(&mut self, _timeout: Duration) -> Result<(), Error> {
         self.before = std::mem::take(&mut self.last);
         self.read()
@@ -191,7 +185,7 @@ impl Subject for Far {
                 Ok(()) if self.last.checked > 0 => return Ok(None),
                 Ok(()) => {}
                 // A subject without data to compare ends without a comparison.
-                Err(Error::Process(_)) if matches!(self.child.try_wait(), Ok(Some(status)) if status.success()) => {
+                Err(Error::Told(_)) if matches!(self.child.try_wait(), Ok(Some(status)) if status.success()) => {
                     return Ok(None);
                 }
                 Err(error) => return Err(error),

@@ -11,7 +11,7 @@ use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
 use environment::Counters;
 use environment::clock::Source;
 use environment::link::{By, Passed};
-use experiment::{Addresses, Arrival, Cell, Data, Gpu, Record, Run, Stage};
+use experiment::{Addresses, Arrival, Cell, Data, Gpu, Record, Stage};
 use gpu::Correlation;
 use run_folder::commands::{Anchor, Counter};
 use run_folder::part::{BY_RATES, LinkBy, LinkCount, Metered, StuckBetween};
@@ -432,7 +432,7 @@ impl Session<'_> {
             running.look_alone();
         }
         part.noise.extend(self.noise(noise));
-        let counters = Counters::begin(counting(run), part.cpu);
+        let counters = Counters::begin(gpu_of(run.gpu), part.cpu);
         let mark = running.mark();
         self.began = Began::now(clock);
         self.rounds(live, random, part, running, &mut seat, &cpus);
@@ -595,7 +595,7 @@ impl Session<'_> {
                 let turn = Turn { round: run.rounds, counted: false, samples: u64::MAX, time, watch };
                 let mark = running.mark();
                 // There is no timing here, so a thread may read the link's counters in the meantime.
-                let counters = Counters::follow(counting(run), cpu, &others);
+                let counters = Counters::follow(gpu_of(run.gpu), cpu, &others);
                 let transfers = one.unsampled(clock, &turn);
                 let counted = counters.end();
                 let loads = running.since(&mark);
@@ -650,8 +650,9 @@ fn link_count(passed: Passed) -> LinkCount {
     LinkCount { by, looks: passed.looks, why: passed.why }
 }
 
-fn counting(run: &Run) -> environment::Gpu<'static> {
-    match run.gpu {
+/// The GPU of an experiment, for readings of the machine.
+pub fn gpu_of(gpu: Gpu) -> environment::Gpu<'static> {
+    match gpu {
         Gpu::Soft => environment::Gpu::Soft,
         Gpu::None => environment::Gpu::None,
         Gpu::Real => environment::Gpu::Real { pci: None },

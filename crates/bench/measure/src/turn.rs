@@ -6,7 +6,7 @@
 //! little of the time.
 
 use crate::clock::Clock;
-use crate::counters::{Counters, Spent};
+use crate::counters::Counters;
 use crate::moment::{Beside, Moment, Slowest};
 use environment::placement::{rest_if_due, rest_is_due};
 use experiment::{Arrival, Observe};
@@ -221,7 +221,7 @@ impl Live<'_> {
             let most = until_check.min(turn.samples - taken).min((self.moments.capacity() - self.moments.len()) as u64);
             taken += self.run(clock, turn, &mut arrivals, most, &mut rested, &over)?;
             let last = taken >= turn.samples || over(rested);
-            let untimed = arrivals.pause(clock);
+            let untimed = clock.now();
             wait_for_loads(turn);
             if self.check_every > 0 && due {
                 // A comparison may be stuck because of the loads, like a call.
@@ -262,7 +262,7 @@ impl Live<'_> {
             {
                 let subject = (fired % depth as u64) as usize;
                 let slot = &mut under_way[subject];
-                let untimed = arrivals.pause(clock);
+                let untimed = clock.now();
                 if fired == seen {
                     wait_for_loads(turn);
                 }
@@ -332,7 +332,7 @@ impl Live<'_> {
         turn.watch.call.store(0, Ordering::Relaxed);
         let index = self.moments.len();
         if let Some(from) = &one.counters {
-            let spent = Spent::between(from, &Counters::of_thread());
+            let spent = Counters::of_thread().since(from);
             beside.spent = Some(spent);
             add(&mut self.tally, &spent);
             self.slowest_counted.offer(one.moment.observed(self.observe), || (index, beside));
@@ -401,7 +401,7 @@ fn poll(subject: &mut dyn Subject, clock: &Clock, submitted: u64, timeout: Durat
     }
 }
 
-fn add(tally: &mut Tally, spent: &Spent) {
+fn add(tally: &mut Tally, spent: &Counters) {
     tally.calls += 1;
     tally.wall_ns += spent.wall_ns;
     tally.on_cpu_ns += spent.cpu_ns.min(spent.wall_ns);
@@ -444,12 +444,7 @@ impl Arrivals {
         release
     }
 
-    /// Untimed work follows.
-    fn pause(&self, clock: &Clock) -> u64 {
-        clock.now()
-    }
-
-    /// The arrivals' clock stopped for arrivals that were already waiting.
+    /// Untimed work has ended: the arrivals' clock stopped for arrivals that were already waiting.
     fn resume(&mut self, clock: &Clock, paused: u64) {
         if self.period.is_some() {
             let (late_before, late_now) = (paused.saturating_sub(self.next), clock.now().saturating_sub(self.next));

@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::load::{self, Running};
 use crate::process::{EACH, GO, Line, Work};
 use experiment::Gpu;
+use run_folder::Loaded;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -45,13 +46,7 @@ pub fn work(text: &str, open: impl FnOnce(Gpu) -> Result<Machine, String>) -> st
                 ENDS => break,
                 now => running.rest(now == RESTS),
             }
-            let (done, bytes, longest_ns, failed) = running.so_far(0);
-            let (unavailable, failed) = match failed {
-                Some(load::Reason::Unavailable(why)) => (Some(why), None),
-                Some(load::Reason::Failed(why)) => (None, Some(why)),
-                None => (None, None),
-            };
-            said = say(&Line { done, bytes, longest_ns, checked: 0, unavailable, failed });
+            said = say(&running.so_far(0));
             std::thread::sleep(EACH);
         }
         running.rest(false);
@@ -60,16 +55,9 @@ pub fn work(text: &str, open: impl FnOnce(Gpu) -> Result<Machine, String>) -> st
     let (said, loaded) = load::beside(&machine, &plan, &|_| {}, follow);
     said?;
     let loaded = loaded.into_iter().next().unwrap_or_default();
-    let failed = loaded.failed.into_iter().next().map(|(why, _)| why);
-    let (done, longest_ns) = (loaded.transfers, loaded.longest_ns);
-    say(&Line {
-        done,
-        bytes: loaded.bytes,
-        longest_ns,
-        checked: loaded.checked,
-        unavailable: loaded.unavailable,
-        failed,
-    })
+    let failed = loaded.failed.first().map(|(why, _)| why.clone());
+    let Loaded { transfers: done, bytes, longest_ns, checked, unavailable, .. } = loaded;
+    say(&Line { done, bytes, longest_ns, checked, unavailable, failed })
 }
 
 fn say(line: &Line) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
 //! A calibration with the engine, on the software GPU: every route is opened, verified and measured.
 
 use doorbell_softgpu::{Mode, SoftDriver};
-use measure::calibration::{Calibration, Done, Ended, candidates, own, run};
+use measure::calibration::{Calibration, Done, Ended, candidates, run};
 use std::sync::Arc;
 use std::time::Duration;
 use submit::route_choice::{Ask, Direction, Metric, Places};
@@ -86,7 +86,10 @@ fn a_route_auto_follows_the_profile_that_was_written_and_no_stale_one() {
     let path = folder.path().join("p.toml");
     let Ended::Done(done) = run(&machine(), &asked(), &|| false, &mut |_| {}) else { panic!("no profile") };
     done.profile.save(&path).unwrap();
-    let of = |path: std::path::PathBuf| machine().with_profile(move || own::profile_at(&path, true));
+    let of = |path: std::path::PathBuf| {
+        let profile = move || submit::route_choice::at(&path, true, None).map(Arc::new);
+        machine().with_profile(move || profile().map_err(|without| workload::Unavailable::new(without.to_string())))
+    };
     let followed = of(path.clone());
     for (name, least) in [("host->auto->gpu0", 1), ("gpu0->auto->host", 1), ("host->auto[pieces=16]->gpu0", 16)] {
         let mut route = workload::routes::open(&followed, name, 8192).unwrap();

@@ -98,3 +98,8 @@ fn clock() -> u64 {
     // SAFETY: rdtsc is there on every x86-64.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
+
+fn two_clock_reads() {
+    std::hint::black_box(clock());
+    std::hint::black_box(clock());
+}

@@ -1,6 +1,6 @@
 //! The loops that `selfbench locks` measures, as a separate program: recording or a policy is applied from outside.
 
-use crate::{BATCH, batch, clock, in_turns, print, stay_on};
+use crate::{BATCH, batch, clock, in_turns, print, stay_on, two_clock_reads};
 use serde_json::{Map, Value, json};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;
@@ -86,11 +86,6 @@ fn callers() -> anyhow::Result<Vec<LockAndUnlock>> {
             })
             .collect()
     }
-}
-
-fn two_clock_reads() {
-    black_box(clock());
-    black_box(clock());
 }
 
 /// The minimum work to measure how long a lock was held: two clock readings.

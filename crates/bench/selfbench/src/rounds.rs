@@ -6,8 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Seek, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tape::event::{Event, Events};
@@ -99,7 +98,9 @@ pub struct Turns<'t> {
 impl Turns<'_> {
     /// Runs all rounds, the order of the ways rotating by one in each; calls `tell` at each turn.
     pub fn run(&self, tell: &dyn Fn(&str)) -> anyhow::Result<Rounds> {
-        let soft = if self.gpu == Some("soft") { Some(soft_file(self.softgpu)?) } else { None };
+        let soft_file =
+            || recorder::memfd(c"doorbell-softgpu.so", self.softgpu, 0).context("memory for the software GPU");
+        let soft = if self.gpu == Some("soft") { Some(soft_file()?) } else { None };
         let file = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
         let (ways, rounds) = (&self.ways, self.plan.rounds);
         let mut out = Rounds::default();
@@ -164,21 +165,6 @@ impl Turns<'_> {
             .with_context(|| format!("{name} printed no line of JSON with \"loops\""))?;
         Ok((said, (way.check)(way, file, self.plan.count.into())?))
     }
-}
-
-/// The software GPU's library, in memory.
-fn soft_file(bytes: &[u8]) -> anyhow::Result<File> {
-    // SAFETY: a NUL-terminated name, and a new descriptor that no other object owns.
-    let mut file = unsafe {
-        let fd = libc::memfd_create(c"doorbell-softgpu.so".as_ptr(), libc::MFD_CLOEXEC);
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error()).context("memory for the software GPU");
-        }
-        File::from_raw_fd(fd)
-    };
-    file.write_all(bytes)?;
-    file.rewind()?;
-    Ok(file)
 }
 
 /// The last line of `text` that is an object with `loops`: each number in it, by its path.

@@ -4,19 +4,16 @@
 //! A buffer stores the address at which engines see it. An executor may also need a pin in its address space or a map through
 //! BAR1. Those are made at first use and dropped with the buffer.
 
-use crate::device::{CardMemory, GpuTarget, OnBus, Reachable};
+use crate::device::{CardMemory, GpuTarget, OnBus};
 use crate::error::Error;
 use crate::inspect::GUARD;
 use crate::machine::Machine;
 use crate::pages::{self, Pages};
 use crate::spec::{End, Host, Memory};
-use crate::view::View;
-use cuda::{DeviceBuffer, DeviceSlice, MemoryType, PinnedBuffer, Registration};
+use cuda::{DeviceBuffer, DeviceSlice, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
-use machine::{PinError, Pinned, Unavailable, pin_in};
-use std::any::Any;
+use machine::{Pinned, Unavailable, pin_in};
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -47,20 +44,7 @@ enum Kind<'m> {
     },
     /// A card's own memory.
     Card(Box<dyn CardMemory>),
-    Theirs(Theirs),
 }
-
-/// User memory that CUDA allocated or registered.
-struct Theirs {
-    /// Where the CPU reads and writes it; none for GPU memory.
-    host: Option<NonNull<u8>>,
-    address: u64,
-}
-
-// SAFETY: an address. The caller that made the buffer promised that the memory stays, and all uses are by raw pointers.
-unsafe impl Send for Theirs {}
-// SAFETY: as above.
-unsafe impl Sync for Theirs {}
 
 /// Offset of the memory after the front guard: one page, or one large page for large buffers.
 fn front(bytes: u64) -> u64 {
@@ -73,8 +57,8 @@ const VIEWED: usize = 64 << 10;
 /// One end of a route: memory that executors move bytes from or to. If the buffer was allocated here, guards are before and after
 /// the memory, which executors may not touch.
 pub struct Buffer<'m> {
-    /// Dropped before the memory.
-    view: Option<View>,
+    /// A map of CUDA's GPU memory with its guards, through which short reads make no CUDA call. Dropped before the memory.
+    view: Option<(Bar1Map, Pinned)>,
     /// As above.
     bar1: OnceLock<Bar1Map>,
     /// As above; one for each address space that used it.
@@ -147,27 +131,6 @@ pub(crate) fn check(machine: &Machine, end: End) -> Result<(), Unavailable> {
     pages::check(kind)
 }
 
-impl Reachable for Buffer<'_> {
-    fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// GPU memory is mapped through BAR1 for this, and stays mapped as long as the target lives.
-    fn on_bus(&self) -> Result<OnBus, Error> {
-        match (&self.kind, &self.dma) {
-            (Kind::Card(memory), _) => Ok(OnBus::Own(memory.address() + self.offset)),
-            (_, Some(memory)) => Ok(OnBus::Host(memory.clone(), self.offset)),
-            _ if self.gpu.is_some() => self.gpu_target().map(OnBus::Gpu),
-            _ => Err(Unavailable::new("where this host memory is on the bus is not known: take the card's").into()),
-        }
-    }
-
-    fn pinned_in(&self, space: &Arc<AddressSpace>) -> Result<(Region, Box<dyn Any>), Error> {
-        let (region, pinned) = self.pin(space)?;
-        Ok((region, Box::new(pinned)))
-    }
-}
-
 impl<'m> Buffer<'m> {
     /// Allocates `capacity` bytes after the end's offset, with guards around them.
     ///
@@ -197,7 +160,7 @@ impl<'m> Buffer<'m> {
         let context = machine.context();
         let (kind, base) = match (end.memory, context) {
             (Memory::Host(Host::Pageable), _) => {
-                let pages = Pages::new(bytes)?;
+                let pages = Pages::of_kind(Host::Pageable, bytes)?;
                 let base = pages.as_ptr() as u64;
                 (Kind::Pageable(pages), base)
             }
@@ -285,6 +248,19 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { dma: Some(memory), ..buffer })
     }
 
+    /// The memory as a card on the bus finds it. GPU memory is mapped through BAR1 for this, and stays mapped as long as the target lives.
+    ///
+    /// # Errors
+    /// If that is not known.
+    pub fn on_bus(&self) -> Result<OnBus, Error> {
+        match (&self.kind, &self.dma) {
+            (Kind::Card(memory), _) => Ok(OnBus::Own(memory.address() + self.offset)),
+            (_, Some(memory)) => Ok(OnBus::Host(memory.clone(), self.offset)),
+            _ if self.gpu.is_some() => self.gpu_target().map(OnBus::Gpu),
+            _ => Err(Unavailable::new("where this host memory is on the bus is not known: take the card's").into()),
+        }
+    }
+
     /// GPU memory for another device on the bus.
     ///
     /// # Errors
@@ -322,50 +298,17 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// `length` bytes at `pointer`, which CUDA knows: memory of this machine's GPU, or host memory that CUDA allocated or
-    /// registered. There are no guards around it.
-    ///
-    /// # Errors
-    /// [`Error::Pin`] where the range is anything else.
-    ///
-    /// # Safety
-    /// The memory stays allocated as long as the buffer. While a transfer from or to it is pending, no code may use it in ways
-    /// that disagree with the transfer.
-    pub unsafe fn of_pointer(machine: &'m Machine, pointer: u64, length: u64) -> Result<Buffer<'m>, Error> {
-        let context = machine.context()?;
-        machine::check(context, pointer, length)?;
-        let known = context.pointer(pointer)?.ok_or(PinError::Freed { pointer })?;
-        let (host, gpu) = match known.memory {
-            MemoryType::Host => (NonNull::new(pointer as *mut u8), None),
-            _ => (None, Some(machine.index())),
-        };
-        let theirs = Theirs { host, address: pointer };
-        Ok(Buffer::over(machine, Kind::Theirs(theirs), gpu, pointer, (0, length, 0)))
-    }
-
-    /// `length` bytes at `offset` of doorbell memory, in this machine's address space. There are no guards around them.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`] if they are not all within it.
-    pub fn of_memory(
-        machine: &'m Machine,
-        memory: &Arc<gpu::Memory>,
-        offset: u64,
-        length: u64,
-    ) -> Result<Buffer<'m>, Error> {
-        let part = memory.region().part(offset, length)?;
-        let gpu = (memory.place() == gpu::Place::Video).then(|| machine.index());
-        Ok(Buffer::over(machine, Kind::Own(memory.clone()), gpu, part.va(), (offset, length, 0)))
-    }
-
     /// Makes later short reads of CUDA's GPU memory use BAR1 where that is possible. Such reads take no libcuda lock. A
     /// copy by CUDA waits for these locks while other threads use CUDA.
     pub(crate) fn read_directly(&mut self) {
         if let Kind::Device(_) = &self.kind
             && self.capacity <= VIEWED as u64
         {
-            let length = self.capacity + 2 * self.guard;
-            let view = || View::of(self.machine, self.va - self.guard, length);
+            let (begin, length) = (self.va - self.guard, self.capacity + 2 * self.guard);
+            let view = || {
+                let pinned = pin_in(self.machine, self.machine.space()?, begin, length)?;
+                Ok((Bar1Map::of_pin(pinned.pin(), 0, length)?, pinned))
+            };
             self.view = in_context(self.home, self.machine, view).ok();
         }
     }
@@ -427,13 +370,18 @@ impl<'m> Buffer<'m> {
     pub(crate) fn pin(&self, space: &Arc<AddressSpace>) -> Result<(Region, Option<Pinned>), Error> {
         match &self.kind {
             Kind::Own(_) => Ok((self.region(space)?, None)),
-            Kind::Pageable(_) => Err(Unavailable::new(PAGEABLE).into()),
-            Kind::Card(_) => Err(Unavailable::new(A_CARDS).into()),
             _ => {
-                let pin = || Ok(pin_in(self.machine, space, self.va, self.capacity)?);
-                let pinned = in_context(self.home, self.machine, pin)?;
+                let pinned = self.new_pin(space)?;
                 Ok((pinned.region().clone(), Some(pinned)))
             }
+        }
+    }
+
+    fn new_pin(&self, space: &Arc<AddressSpace>) -> Result<Pinned, Error> {
+        match &self.kind {
+            Kind::Pageable(_) => Err(Unavailable::new(PAGEABLE).into()),
+            Kind::Card(_) => Err(Unavailable::new(A_CARDS).into()),
+            _ => in_context(self.home, self.machine, || Ok(pin_in(self.machine, space, self.va, self.capacity)?)),
         }
     }
 
@@ -442,16 +390,11 @@ impl<'m> Buffer<'m> {
         space: &Arc<AddressSpace>,
         take: impl FnOnce(&Arc<gpu::Pin>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        match &self.kind {
-            Kind::Pageable(_) => return Err(Unavailable::new(PAGEABLE).into()),
-            Kind::Card(_) => return Err(Unavailable::new(A_CARDS).into()),
-            _ => {}
-        }
         let mut pins = poison::ignore(self.pins.lock());
         if let Some(pinned) = pins.iter().find(|pinned| Arc::ptr_eq(pinned.pin().space(), space)) {
             return take(pinned.pin());
         }
-        let pinned = in_context(self.home, self.machine, || Ok(pin_in(self.machine, space, self.va, self.capacity)?))?;
+        let pinned = self.new_pin(space)?;
         let taken = take(pinned.pin());
         pins.push(pinned);
         taken
@@ -463,9 +406,8 @@ impl<'m> Buffer<'m> {
             Kind::Pinned(buffer) => buffer.as_ptr(),
             Kind::Registered { pages, .. } | Kind::Pageable(pages) => pages.as_ptr(),
             Kind::Own(memory) if memory.place() == gpu::Place::Host => memory.as_ptr(),
-            Kind::Theirs(Theirs { host: Some(host), .. }) => host.as_ptr(),
             Kind::Shared { .. } => self.dma.as_ref()?.as_ptr()?.as_ptr(),
-            Kind::Own(_) | Kind::Device(_) | Kind::Card(_) | Kind::Theirs(_) => return None,
+            Kind::Own(_) | Kind::Device(_) | Kind::Card(_) => return None,
         };
         // SAFETY: the buffer was made with the offset in it.
         Some(unsafe { base.add(self.offset as usize) })
@@ -483,11 +425,6 @@ impl<'m> Buffer<'m> {
         self.holds(at, bytes)?;
         match &self.kind {
             Kind::Device(buffer) => Ok(Some(buffer.slice((self.offset + at) as usize, bytes as usize)?)),
-            Kind::Theirs(Theirs { host: None, address }) => {
-                // SAFETY: the caller that made the buffer promised that the memory stays as long as it is borrowed; `holds`.
-                let slice = unsafe { DeviceSlice::of_address(address + at, bytes as usize) };
-                Ok(Some(slice))
-            }
             _ => Ok(None),
         }
     }
@@ -530,15 +467,6 @@ impl<'m> Buffer<'m> {
         }
     }
 
-    /// CUDA's device memory at an offset, which may be in the guards.
-    fn cudas(&self, at: i64, bytes: usize) -> Result<Option<DeviceSlice<'_>>, Error> {
-        let place = self.place(at, bytes)?;
-        match &self.kind {
-            Kind::Device(buffer) => Ok(Some(buffer.slice(place as usize, bytes)?)),
-            _ => self.device_slice(place, bytes as u64),
-        }
-    }
-
     /// Writes at an offset while no transfer is pending. The CPU writes host memory. CUDA writes its own GPU memory; other GPU
     /// memory is written through its CPU mapping. The guards, if any, are before 0 and after the capacity.
     ///
@@ -553,7 +481,8 @@ impl<'m> Buffer<'m> {
             memory.write(place, data)?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.write(place, data);
-        } else if let Some(slice) = self.cudas(at, data.len())? {
+        } else if let Kind::Device(buffer) = &self.kind {
+            let slice = buffer.slice(place as usize, data.len())?;
             let context = self.machine.context()?;
             in_context(self.home, self.machine, || {
                 // SAFETY: the slice is as long as the data.
@@ -575,13 +504,14 @@ impl<'m> Buffer<'m> {
         if let Some(pointer) = self.host_pointer() {
             // SAFETY: as above.
             unsafe { pointer.offset(at as isize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
-        } else if let Some(view) = &self.view {
+        } else if let Some((view, _)) = &self.view {
             view.read(at.wrapping_add(self.guard as i64) as u64, into)?;
         } else if let Kind::Card(memory) = &self.kind {
             memory.read(place, into)?;
         } else if let Kind::Own(memory) = &self.kind {
             memory.read(place, into);
-        } else if let Some(slice) = self.cudas(at, into.len())? {
+        } else if let Kind::Device(buffer) = &self.kind {
+            let slice = buffer.slice(place as usize, into.len())?;
             let context = self.machine.context()?;
             in_context(self.home, self.machine, || {
                 // SAFETY: the slice is as long as the buffer.

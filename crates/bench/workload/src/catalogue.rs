@@ -87,7 +87,8 @@ pub fn open<'m>(machine: &'m Machine, what: &What, wanted: &Wanted) -> Result<'m
         What::Route(name) => route::open(machine, name, wanted),
         What::Call(text) => {
             let (call, entry) = parse(text)?;
-            (entry.open)(machine, &call, wanted)
+            let bytes = if wanted.bytes == 0 { entry.bytes } else { wanted.bytes };
+            (entry.open)(machine, &call, &Wanted { bytes, ..wanted.clone() })
         }
     }
 }

@@ -25,8 +25,6 @@ const BESIDE: &str = "beside";
 const BY_KERNELS: &str = "by-kernels";
 const NODES: &str = "nodes";
 const STORES: &str = "stores";
-/// Where no size is given.
-const BYTES: u64 = 4096;
 /// If polled, the last copy also brings back a number: this many bytes, after the data.
 const NUMBER: usize = 4;
 /// Threads of a block: few, so that many multiprocessors load from host memory.
@@ -42,7 +40,7 @@ pub(crate) const CHAIN: Entry = Entry {
             (beside: copies on a separate channel, two doorbells); by-kernels: one kernel copies there, one back, and the graph \
             has no memcpy nodes, launched by CUDA or by doorbell; nodes: CUDA's graph with its memcpy nodes, launched by doorbell; stores: the CPU stores the \
             bytes into the GPU's memory before the launch; priority: that of CUDA's stream",
-    bytes: BYTES,
+    bytes: 4096,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
     words: &[OURS, STREAM, POLLED, BESIDE, BY_KERNELS, NODES, STORES],
     values: &[PRIORITY],
@@ -121,14 +119,10 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     if call.has(STREAM) {
         return Ok(Box::new(frames));
     }
-    frames.by = if !ours {
-        By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
-    } else if call.has(BY_KERNELS) || call.has(NODES) {
-        By::Learnt(Box::new(Learnt::new(machine, &frames.parts)?))
-    } else if call.has(BESIDE) || call.has(STORES) {
-        By::Beside(Box::new(Beside::new(machine, &frames.parts, call)?))
+    frames.by = if ours {
+        by_doorbell(machine, &frames.parts, call)?
     } else {
-        By::Chain(Box::new(Ours::new(machine, &frames.parts, call)?))
+        By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
     };
     Ok(Box::new(frames))
 }
@@ -143,9 +137,11 @@ struct Frames<'m> {
 enum By<'m> {
     Calls,
     Graph(GraphExec<'m>),
-    Chain(Box<Ours>),
-    Learnt(Box<Learnt>),
-    Beside(Box<Beside>),
+    /// CUDA's own graph, launched by doorbell.
+    Learnt(Box<Ours<launch::Graph>>),
+    Chain(Box<Ours<Chain>>),
+    /// A chain with its copies on a separate channel; the CPU may store the bytes for the GPU.
+    Beside(Box<Ours<(ChainBeside, Channel)>>),
 }
 
 /// Memory, and what works on it.
@@ -168,7 +164,7 @@ struct Parts<'m> {
 impl<'m> Frames<'m> {
     fn new(machine: &'m Machine, wanted: &Wanted, call: &Call) -> Result<Frames<'m>, Error> {
         let context: &Context = machine.context()?;
-        let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes }.next_multiple_of(4);
+        let bytes = wanted.bytes.next_multiple_of(4);
         let bytes = u32::try_from(bytes).map_err(|_| Error::Memory { bytes })? as usize;
         let parts = Parts {
             stream: stream(context, call)?,
@@ -256,59 +252,51 @@ impl Parts<'_> {
         learnt(machine, &graph, &self.stream)
     }
 
-    /// The graph of the kernels between the copies.
-    fn learn_kernels(&self, machine: &Machine) -> Result<(launch::Graph, Channel), Error> {
-        self.learn(machine, || self.launch())
-    }
-
     /// Pins of the first, second, up and down memory, for doorbell's channels.
-    fn pins(&self, machine: &Machine) -> Result<[Pin; 4], Error> {
+    fn pins(&self, machine: &Machine) -> Result<[Arc<Pin>; 4], Error> {
         let space = machine.group_space()?;
-        let pin = |address| Ok::<_, Error>(space.pin(address, self.bytes as u64)?);
+        let pin = |address| Ok::<_, Error>(Arc::new(space.pin(address, self.bytes as u64)?));
         let [up, down] = [self.up.device_address()?, self.down.device_address()?];
         Ok([pin(self.first.address())?, pin(self.second.address())?, pin(up)?, pin(down)?])
     }
 }
 
-/// One chain.
-struct Ours {
-    // Declared before the channel, which waits for its submissions.
-    chain: Chain,
+/// What doorbell launches.
+struct Ours<P> {
+    // Declared before the channel, which waits for its submissions. A chain has the channel of its copies here, after itself.
+    program: P,
     channel: Channel,
     last: Option<Ticket>,
-    _pins: [Pin; 4],
+    _pins: [Arc<Pin>; 4],
 }
 
-impl Ours {
-    fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Ours, Error> {
-        let (graph, mut channel) = parts.learn_kernels(machine)?;
-        let pins = parts.pins(machine)?;
-        let steps = steps(parts, pins.each_ref(), &graph, call);
+fn by_doorbell<'m>(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<By<'m>, Error> {
+    let last = None;
+    if call.has(BY_KERNELS) || call.has(NODES) {
+        let (program, channel) = parts.learn(machine, || parts.submit())?;
+        return Ok(By::Learnt(Box::new(Ours { program, channel, last, _pins: parts.pins(machine)? })));
+    }
+    // The graph of the kernels between the copies.
+    let (graph, mut channel) = parts.learn(machine, || parts.launch())?;
+    let pins = parts.pins(machine)?;
+    let steps = steps(parts, &pins, &graph, call);
+    if !call.has(BESIDE) && !call.has(STORES) {
         // SAFETY: `Frames` owns module and memory and drops this first; CUDA's pinned memory has the same address for the CPU and the GPU.
-        let chain = unsafe { Chain::prepare(&mut channel, &steps, ChainOptions::default()) }.map_err(refused)?;
-        Ok(Ours { chain, channel, last: None, _pins: pins })
+        let program = unsafe { Chain::prepare(&mut channel, &steps, ChainOptions::default()) }.map_err(refused)?;
+        return Ok(By::Chain(Box::new(Ours { program, channel, last, _pins: pins })));
     }
-}
-
-/// CUDA's own graph, launched by doorbell.
-struct Learnt {
-    // Declared before the channel, which waits for its submissions.
-    graph: launch::Graph,
-    channel: Channel,
-    last: Option<Ticket>,
-    _pins: [Pin; 4],
-}
-
-impl Learnt {
-    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Learnt, Error> {
-        let (graph, channel) = parts.learn(machine, || parts.submit())?;
-        Ok(Learnt { graph, channel, last: None, _pins: parts.pins(machine)? })
-    }
+    let none = || Unavailable::new("this GPU has no copy engine of its own");
+    let engine = Engine::Copy(machine.asynchronous_engines().first().ok_or_else(none)?.number);
+    let mut copies = Channel::new(machine.group_space()?, engine, ChannelOptions::default())?;
+    let options = ChainOptions { stored: vec![Stored::Pin(pins[0].clone())], ..ChainOptions::default() };
+    // SAFETY: as above.
+    let chain = unsafe { ChainBeside::prepare(&mut channel, &mut copies, &steps, options) }.map_err(refused)?;
+    Ok(By::Beside(Box::new(Ours { program: (chain, copies), channel, last, _pins: pins })))
 }
 
 /// The steps of a chain: bytes to the GPU, the kernel, bytes back.
-fn steps<'g>(parts: &Parts<'_>, pins: [&Pin; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
-    let [first, second, up, down] = pins.map(|pin| pin.region().clone());
+fn steps<'g>(parts: &Parts<'_>, pins: &[Arc<Pin>; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
+    let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
     let bytes = parts.bytes as u64;
     let by = Some(match () {
         () if call.has(STORES) => Way::Stores,
@@ -320,32 +308,6 @@ fn steps<'g>(parts: &Parts<'_>, pins: [&Pin; 4], graph: &'g launch::Graph, call:
         Step::Launch(graph),
         Step::Copy(Transfer { to: down, from: second, bytes, by: None }),
     ]
-}
-
-/// A chain with its copies on a separate channel; the CPU may store the bytes for the GPU.
-struct Beside {
-    // Declared before the channels, which wait for their submissions.
-    chain: ChainBeside,
-    launches: Channel,
-    copies: Channel,
-    last: Option<Ticket>,
-    _pins: [Arc<Pin>; 4],
-}
-
-impl Beside {
-    fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Beside, Error> {
-        let (graph, mut launches) = parts.learn_kernels(machine)?;
-        let pins = parts.pins(machine)?.map(Arc::new);
-        let none = || Unavailable::new("this GPU has no copy engine of its own");
-        let engine = Engine::Copy(machine.asynchronous_engines().first().ok_or_else(none)?.number);
-        let mut copies = Channel::new(machine.group_space()?, engine, ChannelOptions::default())?;
-        let steps = steps(parts, pins.each_ref().map(|pin| &**pin), &graph, call);
-        let stored = pins.first().map(|first| Stored::Pin(first.clone()));
-        let options = ChainOptions { stored: stored.into_iter().collect(), ..ChainOptions::default() };
-        // SAFETY: as of `Ours`.
-        let chain = unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options) }.map_err(refused)?;
-        Ok(Beside { chain, launches, copies, last: None, _pins: pins })
-    }
 }
 
 impl Opened for Frames<'_> {
@@ -363,13 +325,11 @@ impl Opened for Frames<'_> {
             By::Learnt(_) if self.parts.by_kernels => format!("{what}, as one launch by doorbell whose kernels copy"),
             By::Learnt(_) => format!("{what}, as one CUDA graph with memcpy nodes, launched by doorbell"),
             By::Chain(ours) => {
-                let way = match ours.chain.ways().first() {
-                    Some(Some(Way::Inline)) => "inline",
-                    _ => "by the copy engine",
-                };
+                let inline = ours.program.ways().first() == Some(&Some(Way::Inline));
+                let way = if inline { "inline" } else { "by the copy engine" };
                 format!("{what}, as one chain of doorbell's; the bytes go there {way}")
             }
-            By::Beside(ours) if ours.chain.ways().first() == Some(&Some(Way::Stores)) => {
+            By::Beside(ours) if ours.program.0.ways().first() == Some(&Some(Way::Stores)) => {
                 format!(
                     "{what}: the CPU stores the bytes, doorbell launches, a copy engine's own channel brings them back"
                 )
@@ -397,9 +357,9 @@ impl Framed<'_, '_> {
     fn done(&mut self) -> Result<bool, Error> {
         let Frames { by, parts, .. } = &mut *self.frames;
         Ok(match by {
-            By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Learnt(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
-            By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
+            By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
+            By::Beside(ours) => ours.last.is_none_or(|ticket| ours.program.1.done(ticket)),
             // ORDERING: the number was copied after the bytes.
             _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
             _ => parts.stream.is_done()?,
@@ -436,9 +396,12 @@ impl Subject for Framed<'_, '_> {
             By::Calls => parts.submit()?,
             // SAFETY: it names memory of the parts, and the stream is waited for before they are freed.
             By::Graph(exec) => unsafe { exec.launch(&parts.stream) }?,
-            By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
-            By::Learnt(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
-            By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
+            By::Learnt(ours) => ours.last = Some(ours.program.launch(&mut ours.channel)?),
+            By::Chain(ours) => ours.last = Some(ours.program.launch(&mut ours.channel)?),
+            By::Beside(ours) => {
+                let (chain, copies) = &mut ours.program;
+                ours.last = Some(chain.launch(&mut ours.channel, copies)?);
+            }
         }
         Ok(())
     }
@@ -451,9 +414,9 @@ impl Subject for Framed<'_, '_> {
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match &self.frames.by {
-            By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
             By::Learnt(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
-            By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.copies.wait(ticket, timeout))?),
+            By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
+            By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.program.1.wait(ticket, timeout))?),
             _ if self.frames.parts.polled => {
                 let (told, number) = (self.frames.parts.told(), self.number);
                 polling::wait(timeout, self.frames.parts.bytes as u64, || told.load(Ordering::Acquire) == number)

@@ -14,7 +14,7 @@ pub struct Entry {
     pub form: &'static str,
     /// One line for people.
     pub about: &'static str,
-    /// Its default number of bytes; 0 for calls that take no size.
+    /// The number of bytes that it is opened with where none is given; 0 for calls that take no size.
     pub bytes: u64,
     pub number: Option<Number>,
     pub words: &'static [&'static str],

@@ -33,12 +33,9 @@ pub enum Error {
     Late { bytes: u64, after: Duration },
     #[error("{what}: {cause}")]
     System { what: String, cause: std::io::Error },
-    /// An error of a library or an interpreter that was called.
+    /// What a library, an interpreter, another process or a device's queue reported.
     #[error("{0}")]
-    Library(String),
-    /// Another process that produces a load.
-    #[error("{0}")]
-    Process(String),
+    Told(String),
 }
 
 impl Error {

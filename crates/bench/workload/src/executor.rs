@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::inspect::{HostEnd, Inspect};
+use crate::inspect::Inspect;
 use machine::Unavailable;
 use std::time::Duration;
 
@@ -27,7 +27,9 @@ pub trait Executor {
     ///
     /// # Errors
     /// The driver's reason to refuse them.
-    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error>;
+    fn reach(&mut self, _from: &Buffer<'_>, _to: &Buffer<'_>) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Prepares a transfer of `bytes` from the start of one memory to the start of another.
     ///
@@ -90,35 +92,13 @@ impl<'m> Route<'m> {
     }
 
     /// Its two memories, including guards; use them while no transfer is pending.
-    pub fn ends(&self) -> &dyn Inspect {
-        self
+    pub fn ends(&self) -> Ends<'_> {
+        Ends { line: self.executor.line(), ..Ends::new(&self.source, &self.destination) }
     }
 
     /// Its parts, so that they can be combined differently.
     pub fn into_parts(self) -> (Buffer<'m>, Box<dyn Executor + 'm>, Buffer<'m>) {
         (self.source, self.executor, self.destination)
-    }
-}
-
-impl Inspect for Route<'_> {
-    fn footprint(&self, bytes: u64) -> u64 {
-        bytes.max(self.executor.line())
-    }
-
-    fn host_end(&self) -> HostEnd {
-        Ends::new(&self.source, &self.destination).host_end()
-    }
-
-    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.source.write(at, data)
-    }
-
-    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.destination.write(at, data)
-    }
-
-    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
-        self.destination.read(at, into)
     }
 }
 

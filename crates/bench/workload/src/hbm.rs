@@ -15,15 +15,14 @@ pub(crate) const HBM: Entry = Entry {
     form: "hbm(LAUNCHES,priority=high|low)",
     about: "this many launches of a kernel that reads and writes a whole buffer in GPU memory, and cuStreamSynchronize; \
             both directions are counted; priority: the stream's",
-    bytes: BYTES,
+    // Larger than the second-level cache of any GPU so far.
+    bytes: 256 << 20,
     number: Some(Number { of: "launches", default: 4, least: 1, most: 1000 }),
     values: &[PRIORITY],
     open,
     ..PLAIN
 };
 
-/// Larger than the second-level cache of any GPU so far.
-const BYTES: u64 = 256 << 20;
 /// Bytes that one thread takes at a time.
 const QUAD: u64 = 16;
 const BLOCK: u32 = 256;
@@ -73,7 +72,7 @@ STREAM_END:
 const NAME: &str = "stream_memory";
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes }.next_multiple_of(QUAD);
+    let bytes = wanted.bytes.next_multiple_of(QUAD);
     // The kernel counts in 32 bits, its own stride included.
     let quads = u32::try_from(bytes / QUAD).ok().filter(|quads| *quads < u32::MAX - MOST_BLOCKS as u32 * BLOCK);
     let (Some(quads), Ok(len)) = (quads, usize::try_from(bytes)) else { return Err(Error::Memory { bytes }) };

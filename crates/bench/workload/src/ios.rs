@@ -5,7 +5,7 @@ use crate::entry::{Call, Entry, Result as Open, Value};
 use crate::saturate::Burst;
 use crate::saturate::source::{Shape, Source, Target};
 use crate::saturate::sources::engine::Engines;
-use crate::saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
+use crate::saturate::sources::nvme::{Drive, Drives, Gpu};
 use crate::saturate::way::Way;
 use crate::spec::{End, Memory};
 use crate::{Buffer, Difference};
@@ -100,7 +100,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         way,
         seed: 0,
     };
-    let burst = if wanted.bytes == 0 { IOS.bytes } else { wanted.bytes };
+    let burst = wanted.bytes;
     let ios = burst / bytes / all;
     if u64::from(threads) > all || shape.batch > shape.depth || !way.fits(shape.batch, shape.depth) {
         return unavailable(
@@ -113,7 +113,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         ));
     }
     let source: Box<dyn Source + 'm> = match call.given(DRIVES) {
-        None => Box::new(Engines::new(machine.space()?, &engines(call)?).map_err(error)?),
+        None => Box::new(Engines::new(machine.space()?, &engines(call)?)?),
         Some(_) if shape.armed || way != Way::default() => {
             return unavailable("only copy engines have ways and gates".into());
         }
@@ -146,31 +146,10 @@ fn drives<'m>(machine: &'m Machine, list: &str, without_iommu: bool, shape: &Sha
             let end = End { memory: Memory::Gpu(machine.index()), offset: 0 };
             let parts = shape.part * u64::from(shape.devices) * u64::from(shape.queues);
             let buffer = Buffer::new(machine, end, parts)?;
-            Some(Gpu { peer: buffer.gpu_target()?.peer(), memory: Box::new(Seen(buffer)) })
+            Some(Gpu { peer: buffer.gpu_target()?.peer(), memory: Box::new(buffer) })
         }
     };
     Ok(Drives::new(all, gpu, PATIENCE))
-}
-
-/// A GPU's memory, read through the GPU.
-struct Seen<'m>(Buffer<'m>);
-
-impl Behind for Seen<'_> {
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), crate::saturate::Error> {
-        self.0.write(at as i64, bytes).map_err(|e| crate::saturate::Error::Device(e.to_string()))
-    }
-
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), crate::saturate::Error> {
-        self.0.read(at as i64, into).map_err(|e| crate::saturate::Error::Device(e.to_string()))
-    }
-}
-
-fn error(error: crate::saturate::Error) -> Error {
-    match error {
-        crate::saturate::Error::Unavailable(why) => Unavailable::new(why).into(),
-        crate::saturate::Error::Gpu(error) => error.into(),
-        other => Error::card(other),
-    }
 }
 
 struct Ios<'m> {
@@ -197,14 +176,14 @@ impl Opened for Ios<'_> {
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
         let blocks = (2 * u64::from(self.shape.depth)).next_power_of_two();
         let shape = Shape { seed, part: blocks * self.shape.bytes, ..self.shape };
-        let mut burst = Burst::open(&mut *self.source, &shape, self.threads).map_err(error)?;
-        burst.run((2 * blocks).next_multiple_of(self.shape.batch.into()), timeout).map_err(error)?;
+        let mut burst = Burst::open(&mut *self.source, &shape, self.threads)?;
+        burst.run((2 * blocks).next_multiple_of(self.shape.batch.into()), timeout)?;
         wrong(&mut burst)
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         let shape = Shape { seed, ..self.shape };
-        let burst = Burst::open(&mut *self.source, &shape, self.threads).map_err(error)?;
+        let burst = Burst::open(&mut *self.source, &shape, self.threads)?;
         Ok(Box::new(Running { burst, ios: self.ios, bytes: self.burst }))
     }
 }
@@ -217,7 +196,7 @@ struct Running<'s> {
 
 impl Subject for Running<'_> {
     fn fire(&mut self) -> Result<(), Error> {
-        self.burst.run(self.ios, PATIENCE).map_err(error)
+        self.burst.run(self.ios, PATIENCE)
     }
 
     fn did(&mut self) -> Did {
@@ -234,6 +213,6 @@ impl Subject for Running<'_> {
 }
 
 fn wrong(burst: &mut Burst<'_>) -> Result<Option<Wrong>, Error> {
-    let first = burst.check().map_err(error)?.first;
+    let first = burst.check()?.first;
     Ok(first.and_then(|(wanted, found)| Difference::between(&wanted, &found, None)).map(Wrong::Data))
 }

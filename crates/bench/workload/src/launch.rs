@@ -8,9 +8,10 @@ mod ours;
 use crate::entry::{Call, Entry, Number, PLAIN, Result as Open, Value};
 use crate::library::{C, Caller, Launched, PYTHON};
 use crate::routes::polling;
+use crate::spec::{End, Memory};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
-use crate::{Difference, View};
-use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
+use cuda::{Argument, Context, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
 use ours::Ours;
 use ours::learning;
 pub(crate) use ours::{learnt, refused};
@@ -162,11 +163,9 @@ enum Held<'m> {
 struct Chain<'m> {
     stream: Stream<'m>,
     module: Module<'m>,
-    /// A view of the counted word, if the CPU can read it directly. Declared before the memory.
-    view: Option<View>,
-    cell: DeviceBuffer<'m>,
+    /// The counted word, which the CPU reads directly if it can.
+    cell: Buffer<'m>,
     told: PinnedBuffer<'m>,
-    context: &'m Context,
     polled: bool,
     /// Of one launch.
     kernels: u32,
@@ -196,7 +195,7 @@ impl Kernels<'_> {
 
 impl<'m> Chain<'m> {
     fn kernels(&self) -> Result<Kernels<'_>, Error> {
-        let arguments = [Argument::U64(self.cell.address()), Argument::U64(self.told.device_address()?)];
+        let arguments = [Argument::U64(self.cell.va()), Argument::U64(self.told.device_address()?)];
         Ok(Kernels {
             counts: self.module.function("count")?,
             last: self.module.function(if self.polled { "count_and_tell" } else { "count" })?,
@@ -208,17 +207,12 @@ impl<'m> Chain<'m> {
 
     fn compare(&self, count: u32) -> Result<Option<Wrong>, Error> {
         let mut found = [0; BYTES];
-        match &self.view {
-            Some(view) => view.read(0, &mut found)?,
-            None => self.cell.read(&mut found)?,
-        }
+        self.cell.read(0, &mut found)?;
         Ok(Difference::between(&count.to_le_bytes(), &found, None).map(Wrong::Data))
     }
 
     fn start(&self, count: u32) -> Result<(), Error> {
-        self.cell.write(&count.to_le_bytes())?;
-        // After this, what was written from pageable memory has arrived.
-        Ok(self.context.synchronize_default_stream()?)
+        self.cell.write(0, &count.to_le_bytes())
     }
 }
 
@@ -230,14 +224,14 @@ impl<'m> Launches<'m> {
 
     fn within(machine: &'m Machine, stream: Stream<'m>, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
         let context = machine.context()?;
-        let cell = DeviceBuffer::new(context, BYTES)?;
+        let end = End { memory: Memory::Gpu(machine.index()), offset: 0 };
+        let mut cell = Buffer::new(machine, end, BYTES as u64)?;
+        cell.read_directly();
         let chain = Chain {
             stream,
             module: Module::from_ptx(context, PTX)?,
-            view: View::of(machine, cell.address(), BYTES as u64).ok(),
             cell,
             told: PinnedBuffer::new(context, BYTES)?,
-            context,
             polled,
             kernels,
         };
@@ -249,10 +243,6 @@ impl<'m> Launches<'m> {
     pub(crate) fn graph(&self) -> Result<Graph<'m>, Error> {
         let kernels = self.chain.kernels()?;
         Ok(Graph::capture(&self.chain.stream, || kernels.launch(&self.chain.stream))?)
-    }
-
-    pub(crate) fn kernels(&self) -> u32 {
-        self.chain.kernels
     }
 
     /// Launches a graph of the chain once, and compares the count.
@@ -286,25 +276,14 @@ impl Opened for Launches<'_> {
         // SAFETY: an aligned word of pinned memory that lives as long as self; all accesses are atomic.
         let told = unsafe { AtomicU32::from_ptr(chain.told.as_ptr().cast()) };
         told.store(start, Ordering::Release);
-        let by = match &mut self.by {
-            Held::Launches => Fires::Launches(chain.kernels()?),
-            Held::Cuda(exec) => Fires::Cuda(exec),
-            Held::Us(ours) => Fires::Us(ours),
-            Held::Program(program) => Fires::Program(program),
-        };
-        Ok(Box::new(Counted { by, chain, told: chain.polled.then_some(told), count: start }))
+        let (kernels, told) = (chain.kernels()?, chain.polled.then_some(told));
+        Ok(Box::new(Counted { by: &mut self.by, kernels, chain, told, count: start }))
     }
 }
 
-enum Fires<'r, 'm> {
-    Launches(Kernels<'r>),
-    Cuda(&'r GraphExec<'m>),
-    Us(&'r mut Ours),
-    Program(&'r mut Launched<'m>),
-}
-
 struct Counted<'r, 'm> {
-    by: Fires<'r, 'm>,
+    by: &'r mut Held<'m>,
+    kernels: Kernels<'r>,
     chain: &'r Chain<'m>,
     /// The last kernel's word in host memory, if it writes one.
     told: Option<&'r AtomicU32>,
@@ -316,8 +295,8 @@ impl Subject for Counted<'_, '_> {
     fn waiting(&self) -> Waiting {
         match (self.told, &self.by) {
             // Python looks itself.
-            (_, Fires::Program(program)) if program.is_python() => Waiting::Called,
-            (None, Fires::Launches(_) | Fires::Cuda(_) | Fires::Program(_)) => Waiting::Called,
+            (_, Held::Program(program)) if program.is_python() => Waiting::Called,
+            (None, Held::Launches | Held::Cuda(_) | Held::Program(_)) => Waiting::Called,
             _ => Waiting::Polled,
         }
     }
@@ -325,11 +304,11 @@ impl Subject for Counted<'_, '_> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         match &mut self.by {
-            Fires::Launches(kernels) => kernels.launch(&self.chain.stream)?,
+            Held::Launches => self.kernels.launch(&self.chain.stream)?,
             // SAFETY: its kernels name memory that this borrows, and the stream is waited for when this is dropped.
-            Fires::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
-            Fires::Us(ours) => ours.launch()?,
-            Fires::Program(program) => program.launch()?,
+            Held::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
+            Held::Us(ours) => ours.launch()?,
+            Held::Program(program) => program.launch()?,
         }
         self.count = self.count.wrapping_add(self.chain.kernels);
         Ok(())
@@ -340,8 +319,8 @@ impl Subject for Counted<'_, '_> {
         match (self.told, &self.by) {
             // ORDERING: what the kernel wrote before the word is visible with it.
             (Some(word), _) => Ok(word.load(Ordering::Acquire) == self.count),
-            (None, Fires::Us(ours)) => Ok(ours.done()),
-            (None, Fires::Program(program)) => program.is_done(),
+            (None, Held::Us(ours)) => Ok(ours.done()),
+            (None, Held::Program(program)) => program.is_done(),
             (None, _) => Ok(self.chain.stream.is_done()?),
         }
     }
@@ -349,10 +328,10 @@ impl Subject for Counted<'_, '_> {
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match (self.told, &self.by) {
-            (_, Fires::Program(program)) if program.is_python() => program.wait(timeout),
+            (_, Held::Program(program)) if program.is_python() => program.wait(timeout),
             (Some(word), _) => polling::wait(timeout, BYTES as u64, || word.load(Ordering::Acquire) == self.count),
-            (None, Fires::Us(ours)) => ours.wait(timeout),
-            (None, Fires::Program(program)) => program.wait(timeout),
+            (None, Held::Us(ours)) => ours.wait(timeout),
+            (None, Held::Program(program)) => program.wait(timeout),
             (None, _) => Ok(self.chain.stream.synchronize()?),
         }
     }
@@ -364,9 +343,9 @@ impl Subject for Counted<'_, '_> {
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         // The last kernel's word may arrive before the launch is complete.
         match &self.by {
-            Fires::Us(ours) => ours.wait(OVER)?,
-            Fires::Program(program) => program.wait(OVER)?,
-            Fires::Launches(_) | Fires::Cuda(_) => {}
+            Held::Us(ours) => ours.wait(OVER)?,
+            Held::Program(program) => program.wait(OVER)?,
+            Held::Launches | Held::Cuda(_) => {}
         }
         self.chain.compare(self.count)
     }
@@ -375,8 +354,8 @@ impl Subject for Counted<'_, '_> {
 impl Drop for Counted<'_, '_> {
     fn drop(&mut self) {
         let _ = match &self.by {
-            Fires::Us(ours) => ours.wait(OVER),
-            Fires::Program(program) => program.wait(OVER),
+            Held::Us(ours) => ours.wait(OVER),
+            Held::Program(program) => program.wait(OVER),
             _ => self.chain.stream.synchronize().map_err(Error::from),
         };
     }

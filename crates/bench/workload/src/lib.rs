@@ -40,7 +40,6 @@ pub mod spec;
 mod text;
 mod transfers;
 mod verify;
-mod view;
 
 use std::time::Duration;
 
@@ -58,7 +57,6 @@ pub use places::Places;
 pub use route::of_route;
 pub use spec::{Spec, SyntaxError};
 pub use verify::{Checked, Difference, Wrong, verify};
-pub use view::View;
 
 /// An opened subject: its buffers, channels and modules exist.
 pub trait Opened {

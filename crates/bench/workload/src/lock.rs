@@ -4,7 +4,7 @@
 //! program takes its locks, so that `run --lock-policy` and `record --locks` see it.
 
 use crate::entry::{Call, Entry, PLAIN, Value};
-use crate::{Error, Opened, Subject, Unavailable, Wanted, Wrong};
+use crate::{Error, Opened, Subject, Unavailable, Wanted};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::Mutex;
@@ -116,10 +116,6 @@ struct Taking {
 impl Opened for Taking {
     fn about(&self) -> String {
         self.about.clone()
-    }
-
-    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
-        self.once().map(|()| None)
     }
 
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {

@@ -4,7 +4,7 @@ use crate::device::Card;
 use crate::error::Error;
 use cuda::Cuda;
 use cuda::runtime::Runtime;
-use gpu::{AddressSpace, CopyEngine};
+use gpu::CopyEngine;
 use machine::{Unavailable, Where};
 use rm::abi::control::ce_caps;
 use rm::driver::Driver;
@@ -87,11 +87,6 @@ impl Machine {
     /// Only doorbell's channels, over the caller's kernel driver. A real GPU only if `allow_real`.
     pub fn of_driver(driver: Arc<dyn Driver>, allow_real: bool) -> Result<Machine, Error> {
         Ok(machine::Machine::of_driver(driver, allow_real)?.into())
-    }
-
-    /// Only doorbell's channels, in the caller's address space.
-    pub fn of_space(space: Arc<AddressSpace>) -> Machine {
-        machine::Machine::new(Ok(space), Err(Unavailable::new("CUDA was not asked for"))).into()
     }
 
     /// Only CUDA, loaded by the caller.

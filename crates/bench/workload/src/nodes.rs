@@ -51,8 +51,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     };
     let context = machine.context()?;
     let count = call.number as usize;
-    let asked = if wanted.bytes == 0 { NODES.bytes } else { wanted.bytes };
-    let each = if shape == Shape::Wide { WORD } else { asked as usize };
+    let each = if shape == Shape::Wide { WORD } else { wanted.bytes as usize };
     if shape == Shape::Memsets && !each.is_multiple_of(WORD) {
         return Err(Unavailable::new(format!("a memset of {each} bytes: it fills whole words of 4 bytes")).into());
     }

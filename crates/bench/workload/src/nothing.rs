@@ -3,7 +3,7 @@
 
 use crate::entry::{Call, Entry, PLAIN, Result as Open, Value};
 use crate::routes::polling;
-use crate::{Error, Machine, Opened, Subject, Wanted, Wrong};
+use crate::{Error, Machine, Opened, Subject, Wanted};
 use std::time::{Duration, Instant};
 
 const AFTER: &str = "after";
@@ -36,10 +36,6 @@ struct Fired {
 impl Opened for Nothing {
     fn about(&self) -> String {
         format!("nothing, which is complete {:?} after the first poll", self.0)
-    }
-
-    fn verify(&mut self, _: u64, _: Duration) -> Result<Option<Wrong>, Error> {
-        Ok(None)
     }
 
     fn prepare(&mut self, _: u64) -> Result<Box<dyn Subject + '_>, Error> {

@@ -3,12 +3,10 @@
 use crate::error::Error;
 use crate::spec::Host;
 use machine::Unavailable;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
 
-const PAGE: usize = 0x1000;
 const HUGE: u64 = 2 << 20;
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 const NODES: &str = "/sys/devices/system/node";
@@ -21,14 +19,7 @@ const MAX_NODES: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Pages {
     pointer: NonNull<u8>,
-    kept: Kept,
-}
-
-/// How it is freed.
-#[derive(Debug)]
-enum Kept {
-    Heap(Layout),
-    Mapped(usize),
+    length: usize,
 }
 
 // SAFETY: plain memory with one owner.
@@ -64,18 +55,10 @@ impl Pages {
         match kind {
             Host::Huge => Pages::huge(bytes),
             Host::Node(n) => Pages::of_node(n, bytes),
-            Host::Pinned | Host::Pageable | Host::Registered | Host::WriteCombined => Pages::new(bytes),
+            Host::Pinned | Host::Pageable | Host::Registered | Host::WriteCombined => {
+                map(bytes, 0).map_err(|_| Error::Memory { bytes })
+            }
         }
-    }
-
-    pub(crate) fn new(bytes: u64) -> Result<Pages, Error> {
-        let none = Error::Memory { bytes };
-        let layout = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0);
-        let layout = layout.and_then(|bytes| Layout::from_size_align(bytes.next_multiple_of(PAGE), PAGE).ok());
-        let Some(layout) = layout else { return Err(none) };
-        // SAFETY: the layout is not empty.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
-        Ok(Pages { pointer, kept: Kept::Heap(layout) })
     }
 
     /// On pages of 2 MiB, which must be reserved.
@@ -121,27 +104,23 @@ fn map(bytes: u64, flags: libc::c_int) -> io::Result<Pages> {
     // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), length, prot, flags, -1, 0) };
     match NonNull::new(at.cast()) {
-        Some(pointer) if at != libc::MAP_FAILED => Ok(Pages { pointer, kept: Kept::Mapped(length) }),
+        Some(pointer) if at != libc::MAP_FAILED => Ok(Pages { pointer, length }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        match self.kept {
-            // SAFETY: allocated by `new` with this layout.
-            Kept::Heap(layout) => unsafe { dealloc(self.pointer.as_ptr(), layout) },
-            Kept::Mapped(length) => {
-                // SAFETY: the mapping made by `map`, which is no longer in use.
-                unsafe { libc::munmap(self.pointer.as_ptr().cast(), length) };
-            }
-        }
+        // SAFETY: the mapping made by `map`, which is no longer in use.
+        unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.length) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PAGE: usize = 0x1000;
 
     fn reason(error: Error) -> String {
         match error {

@@ -59,13 +59,13 @@ impl<'m> OpenRoute<'m> {
         if random_addresses || sweep.is_some() {
             transfer.move_to(0, 0)?;
         }
-        let at = At::of(transfer.as_ref(), [0; 2])?;
+        let ends = ends(transfer.as_ref())?;
         let data = if random_addresses {
-            Data::Anywhere(Places::new(at.ends, capacity, bytes, seed)?)
+            Data::Anywhere(Places::new(ends, capacity, bytes, seed)?)
         } else {
-            Data::Here(Checked::new(&at, bytes, seed)?)
+            Data::Here(Checked::new(ends, bytes, seed)?)
         };
-        Ok(Moving { transfer, data, at: [0; 2], seed, wanted: &self.wanted, several: self.several })
+        Ok(Moving { transfer, data, seed, wanted: &self.wanted, several: self.several })
     }
 }
 
@@ -101,8 +101,6 @@ enum Data {
 struct Moving<'r> {
     transfer: Box<dyn Transfer + 'r>,
     data: Data,
-    /// Where transfers begin in source and destination.
-    at: [u64; 2],
     seed: u64,
     wanted: &'r Wanted,
     several: [bool; 2],
@@ -116,22 +114,21 @@ impl Subject for Moving<'_> {
     fn place(&mut self, round: u32) -> Result<(), Error> {
         let Some(sweep) = self.wanted.sweep else { return Ok(()) };
         let place = u64::from(round) % sweep.places.max(1) * sweep.step;
-        self.at = self.several.map(|several| if several { place } else { 0 });
+        let at = self.several.map(|several| if several { place } else { 0 });
         self.seed = self.seed.wrapping_add(1);
-        self.transfer.move_to(self.at[0], self.at[1])?;
-        let at = At::of(self.transfer.as_ref(), self.at)?;
-        self.data = Data::Here(Checked::new(&at, self.wanted.bytes, self.seed)?);
+        self.transfer.move_to(at[0], at[1])?;
+        self.data = Data::Here(Checked::at(ends(self.transfer.as_ref())?, at, self.wanted.bytes, self.seed)?);
         Ok(())
     }
 
     fn renew(&mut self) -> Result<(), Error> {
-        let (at, fresh) = (At::of(self.transfer.as_ref(), self.at)?, self.wanted.fresh_data);
+        let (ends, fresh) = (ends(self.transfer.as_ref())?, self.wanted.fresh_data);
         match &mut self.data {
             // At the destination the bytes change in any case, so the source's bytes may stay.
-            Data::Here(checked) if fresh || at.host_end() == HostEnd::Destination => checked.renew(&at),
+            Data::Here(checked) if fresh || ends.host_end() == HostEnd::Destination => checked.renew(ends),
             Data::Here(_) => Ok(()),
             Data::Anywhere(places) => {
-                let (source, destination) = places.renew(at.ends, fresh)?;
+                let (source, destination) = places.renew(ends, fresh)?;
                 self.transfer.move_to(source, destination)
             }
         }
@@ -166,14 +163,14 @@ impl Subject for Moving<'_> {
     }
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        let at = At::of(self.transfer.as_ref(), self.at)?;
+        let ends = ends(self.transfer.as_ref())?;
         match &mut self.data {
-            Data::Anywhere(places) => places.check(at.ends),
+            Data::Anywhere(places) => places.check(ends),
             Data::Here(checked) => {
-                let wrong = checked.check(&at)?;
+                let wrong = checked.check(ends)?;
                 if wrong.is_none() && !self.wanted.fresh_data {
                     // Unchanged bytes have to be moved again before the next comparison, which would otherwise see the earlier ones.
-                    checked.clear(&at)?;
+                    checked.clear(ends)?;
                 }
                 Ok(wrong)
             }
@@ -185,37 +182,6 @@ impl Subject for Moving<'_> {
     }
 }
 
-/// The two memories, as seen from a place of each.
-struct At<'e> {
-    ends: &'e dyn Inspect,
-    at: [i64; 2],
-}
-
-impl<'e> At<'e> {
-    fn of(transfer: &'e dyn Transfer, at: [u64; 2]) -> Result<At<'e>, Error> {
-        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be read"))?;
-        Ok(At { ends, at: at.map(|at| at as i64) })
-    }
-}
-
-impl Inspect for At<'_> {
-    fn footprint(&self, bytes: u64) -> u64 {
-        self.ends.footprint(bytes)
-    }
-
-    fn host_end(&self) -> HostEnd {
-        self.ends.host_end()
-    }
-
-    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.ends.write_source(self.at[0] + at, data)
-    }
-
-    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
-        self.ends.write_destination(self.at[1] + at, data)
-    }
-
-    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
-        self.ends.read_destination(self.at[1] + at, into)
-    }
+fn ends(transfer: &dyn Transfer) -> Result<&dyn Inspect, Error> {
+    Ok(transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be read"))?)
 }

@@ -7,7 +7,6 @@
 //! compared afterwards.
 
 mod burst;
-mod error;
 pub mod lane;
 pub mod queue;
 pub mod source;
@@ -16,4 +15,3 @@ pub mod walk;
 pub mod way;
 
 pub use burst::Burst;
-pub use error::Error;

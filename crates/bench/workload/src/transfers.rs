@@ -8,8 +8,6 @@ use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use std::time::Duration;
 
-/// Where no size is given.
-const BYTES: u64 = 1 << 20;
 /// Straight to the GPU.
 const PINNED: &str = "pinned";
 /// To the device.
@@ -20,7 +18,7 @@ pub(crate) const TRANSFERS: Entry = Entry {
     form: "transfers(pinned,write)",
     about: "a device's bytes into a buffer and on to the GPU, by the calls of a program with host buffers; pinned: the same calls, directly to \
             the GPU; write: from the GPU to the device",
-    bytes: BYTES,
+    bytes: 1 << 20,
     words: &[PINNED, WRITE],
     open,
     ..PLAIN
@@ -32,7 +30,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
             Unavailable::new("the calls of a program with host buffers are made one at a time, at one place").into()
         );
     }
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
+    let bytes = wanted.bytes;
     let mode = if call.has(PINNED) { Mode::GpuPinned } else { Mode::Host };
     let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, bytes)?;
     let mut transfers = Transfers::new(machine, Settings { mode, gpu: machine.index() }, own)?;
@@ -100,12 +98,6 @@ fn content(seed: u64, bytes: u64) -> Vec<u8> {
 impl Opened for Calls<'_> {
     fn about(&self) -> String {
         format!("the calls of a program for host buffers, {}", self.transfers.about())
-    }
-
-    fn verify(&mut self, seed: u64, _: Duration) -> Result<Option<Wrong>, Error> {
-        self.renew(seed)?;
-        self.call()?;
-        self.compare()
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {

@@ -91,6 +91,8 @@ pub struct Checked {
     found: Vec<u8>,
     /// The bytes before and after the destination.
     guards: [[u8; GUARD as usize]; 2],
+    /// Where transfers begin in source and destination.
+    at: [i64; 2],
     footprint: i64,
     state: u64,
 }
@@ -105,18 +107,23 @@ impl Checked {
     /// # Errors
     /// [`Error::Capacity`] for more bytes than there are, or CUDA's error.
     pub fn new(ends: &dyn Inspect, bytes: u64, seed: u64) -> Result<Checked, Error> {
+        Checked::at(ends, [0; 2], bytes, seed)
+    }
+
+    /// As [`Checked::new`], for transfers that begin at these offsets of source and destination.
+    pub(crate) fn at(ends: &dyn Inspect, at: [u64; 2], bytes: u64, seed: u64) -> Result<Checked, Error> {
         let (mut sent, mut guards) = (vec![0; bytes as usize], [[0; GUARD as usize]; 2]);
         Rng::with_seed(seed).fill(&mut sent);
         Rng::with_seed(!seed).fill(&mut guards[0]);
         Rng::with_seed(seed.rotate_left(32) ^ 0x5a).fill(&mut guards[1]);
         let footprint = ends.footprint(bytes) as i64;
-        let mut checked = Checked { found: sent.clone(), sent, guards, footprint, state: seed | 1 };
-        ends.write_source(0, &checked.sent)?;
+        let at = at.map(|at| at as i64);
+        let mut checked = Checked { found: sent.clone(), sent, guards, at, footprint, state: seed | 1 };
+        ends.write_source(at[0], &checked.sent)?;
         checked.clear(ends)?;
-        for (at, behind, guard) in [(-(GUARD as i64), -(GUARD as i64), guards[0]), (footprint, bytes as i64, guards[1])]
-        {
-            ends.write_destination(at, &guard)?;
-            ends.write_source(behind, &guard.map(|byte| !byte))?;
+        for (to, from, guard) in [(-(GUARD as i64), -(GUARD as i64), guards[0]), (footprint, bytes as i64, guards[1])] {
+            ends.write_destination(at[1] + to, &guard)?;
+            ends.write_source(at[0] + from, &guard.map(|byte| !byte))?;
         }
         Ok(checked)
     }
@@ -127,7 +134,7 @@ impl Checked {
     /// The memory's error.
     pub fn clear(&mut self, ends: &dyn Inspect) -> Result<(), Error> {
         self.found.iter_mut().zip(&self.sent).for_each(|(to, sent)| *to = !sent);
-        ends.write_destination(0, &self.found)
+        ends.write_destination(self.at[1], &self.found)
     }
 
     /// Call before a transfer: changes bytes at the start, in the middle and at the end (all of up to 24), in the memory that the
@@ -150,10 +157,10 @@ impl Checked {
             let new = &new[..span.len()];
             match ends.host_end() {
                 HostEnd::Source => {
-                    ends.write_source(at as i64, new)?;
+                    ends.write_source(self.at[0] + at as i64, new)?;
                     self.sent[span].copy_from_slice(new);
                 }
-                HostEnd::Destination => ends.write_destination(at as i64, new)?,
+                HostEnd::Destination => ends.write_destination(self.at[1] + at as i64, new)?,
             }
         }
         Ok(())
@@ -168,16 +175,16 @@ impl Checked {
     }
 
     fn compare(&mut self, ends: &dyn Inspect, before: Option<&[u8]>) -> Result<Option<Wrong>, Error> {
-        ends.read_destination(0, &mut self.found)?;
+        ends.read_destination(self.at[1], &mut self.found)?;
         if let Some(d) = Difference::between(&self.sent, &self.found, before) {
             return Ok(Some(Wrong::Data(d)));
         }
         let mut found = [0; GUARD as usize];
-        ends.read_destination(self.footprint, &mut found)?;
+        ends.read_destination(self.at[1] + self.footprint, &mut found)?;
         if let Some(d) = Difference::between(&self.guards[1], &found, None) {
             return Ok(Some(Wrong::PastTheEnd { touched: d.differing, first: d.first }));
         }
-        ends.read_destination(-(GUARD as i64), &mut found)?;
+        ends.read_destination(self.at[1] - GUARD as i64, &mut found)?;
         let last = self.guards[0].iter().zip(&found).rposition(|(guard, found)| guard != found);
         Ok(last.map(|last| {
             let touched = self.guards[0].iter().zip(&found).filter(|(guard, found)| guard != found).count() as u64;
@@ -195,11 +202,11 @@ pub fn verify(route: &mut Route<'_>, bytes: u64, seed: u64, timeout: Duration) -
     if bytes > route.capacity() {
         return Err(Error::Capacity { bytes, capacity: route.capacity() });
     }
-    let mut checked = Checked::new(route.ends(), bytes, seed)?;
+    let mut checked = Checked::new(&route.ends(), bytes, seed)?;
     for _ in 0..2 {
         one_transfer(route, bytes, timeout)?;
         let before: Vec<u8> = checked.sent.iter().map(|byte| !byte).collect();
-        let wrong = checked.compare(route.ends(), Some(&before))?;
+        let wrong = checked.compare(&route.ends(), Some(&before))?;
         if wrong.is_some() {
             return Ok(wrong);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use submit::route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
 use workload::routes::{names, open};
-use workload::{Error, Machine, Unavailable, verify};
+use workload::{Error, Inspect, Machine, Unavailable, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use workload::routes::{names, open};
-use workload::{Buffer, Error, Machine, Route, verify};
+use workload::{Error, Inspect, Machine, Opened, Route, Subject, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The process has one stand-in.
@@ -117,50 +117,6 @@ fn what_is_listed_is_there() {
             }
             (listed, opened) => panic!("{listed:?}, {:?}", opened.err()),
         }
-    }
-}
-
-/// As a library uses it: the caller's pointers, and an executor that is opened once.
-#[test]
-fn an_executor_moves_bytes_between_pointers_of_the_user() {
-    let rig = rig(Entry::OwnClient);
-    let _running = fake::run_by_itself();
-    let bytes = 5000;
-    let device = fake::plant(fake::Kind::Device { ordinal: 0 }, bytes);
-    let host = fake::plant(fake::Kind::Pinned, bytes);
-    // SAFETY: planted memory stays until the end.
-    let of = |at, length| unsafe { Buffer::of_pointer(&rig.machine, at, length) };
-    for name in ["host->ce2->gpu0", "host->cuda->gpu0", "host->bar1->gpu0", "host->batch[pieces=7]->gpu0"] {
-        let mut executor = workload::routes::executor(&rig.machine, name).unwrap();
-        for at in [0, 64, 1000] {
-            let (from, to) = (of(host + at, 4000).unwrap(), of(device + 1000 - at, 4000).unwrap());
-            assert_eq!((from.gpu(), to.gpu(), from.va(), from.capacity()), (None, Some(0), host + at, 4000));
-            let sent: Vec<u8> = (0..4000).map(|n| (n * 13 + at) as u8).collect();
-            from.write(0, &sent).unwrap();
-            to.write(0, &[0xee; 4000]).unwrap();
-            let mut transfer = executor.prepare(workload::Ends::new(&from, &to), 3999).unwrap();
-            transfer.submit().unwrap();
-            transfer.wait(TIMEOUT).unwrap();
-            drop(transfer);
-            let mut found = [0; 4000];
-            to.read(0, &mut found).unwrap();
-            assert_eq!((&found[..3999], found[3999]), (&sent[..3999], 0xee), "{name}");
-        }
-    }
-    let (managed, other) = (fake::plant(fake::Kind::Managed, 64), fake::plant(fake::Kind::Device { ordinal: 1 }, 64));
-    for (at, length, expected) in [
-        (0, 1, "null pointer"),
-        (host, 0, "0 bytes"),
-        (host + 1, 5000, "past the end"),
-        (std::ptr::from_ref(&bytes) as u64, 8, "pageable"),
-        (managed, 8, "managed memory"),
-        (other, 8, "memory of GPU 1"),
-    ] {
-        let refused = of(at, length).unwrap_err();
-        assert!(matches!(&refused, Error::Pin(_)) && refused.to_string().contains(expected), "{refused}");
-    }
-    for planted in [device, host, managed, other] {
-        fake::take_back(planted);
     }
 }
 
@@ -400,7 +356,7 @@ fn frames_in_cudas_memory_are_consumed_by_a_kernel() {
             let mut frames = ring.run(seed).unwrap();
             for n in 0..15 {
                 let begun = std::time::Instant::now();
-                frames.ask().unwrap();
+                frames.fire().unwrap();
                 frames.wait(TIMEOUT).unwrap();
                 assert!(begun.elapsed() >= CONSUME);
                 assert_eq!(frames.check().unwrap(), None, "{buffers} buffers, the {n}th");

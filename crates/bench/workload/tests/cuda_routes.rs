@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use workload::routes::{names, open, parse};
-use workload::{Checked, Error, Machine, Wrong, verify};
+use workload::{Checked, Error, Inspect, Machine, Wrong, verify};
 
 /// The process has one stand-in, whose faults are global too.
 static ONE: Mutex<()> = Mutex::new(());

@@ -4,11 +4,12 @@
 use drivers::nvme::Controller;
 use pcie::qemu::{Machine, PROGRAM};
 use std::time::Duration;
+use workload::Error;
+use workload::saturate::Burst;
 use workload::saturate::source::{Shape, Source, Target};
 use workload::saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
 use workload::saturate::walk::fill;
 use workload::saturate::way::Way;
-use workload::saturate::{Burst, Error};
 
 const PEER: u64 = 4 << 20;
 const IMAGE: usize = 4 << 20;

@@ -7,13 +7,13 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
+use workload::device::OnBus;
 use workload::device::frames::{Ring, Wanted};
-use workload::device::{OnBus, Reachable};
 use workload::device_copy::Emulated;
 use workload::device_copy::emulated::Sizes;
 use workload::routes::{names, open};
 use workload::spec::{End, Host, Memory};
-use workload::{Buffer, Error, Machine, Route, verify};
+use workload::{Buffer, Error, Inspect, Machine, Opened, Route, Subject, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
@@ -121,7 +121,7 @@ fn what_is_read_goes_to_one_buffer_after_the_other() {
         assert!(ring.about().contains("edu"), "{}", ring.about());
         let mut frames = ring.run(5).unwrap();
         for _ in 0..6 {
-            frames.ask().unwrap();
+            frames.fire().unwrap();
             frames.wait(TIMEOUT).unwrap();
             assert_eq!(frames.check().unwrap(), None);
         }

@@ -5,10 +5,11 @@ use gpu::{AddressSpace, CopyFlush, CopyMode, Device, Place};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use workload::Error;
+use workload::saturate::Burst;
 use workload::saturate::source::{Shape, Source, Target};
 use workload::saturate::sources::engine::Engines;
 use workload::saturate::way::Way;
-use workload::saturate::{Burst, Error};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -122,7 +123,7 @@ fn what_has_no_room_is_refused() {
     let (_, mut engines) = engines();
     let small = Shape { part: 512 << 3, ..shape(Target::Gpu, 1, 1, 8) };
     let refused = Burst::open(&mut engines, &small, 1).map(drop).unwrap_err();
-    assert!(matches!(&refused, Error::Unavailable(why) if why.contains("8 I/Os of 512 bytes")), "{refused}");
+    assert!(matches!(&refused, Error::Unavailable(why) if why.reason.contains("8 I/Os of 512 bytes")), "{refused}");
     let many = Burst::open(&mut engines, &shape(Target::Gpu, 64, 1, 8), 1).map(drop).unwrap_err().to_string();
     assert!(many.contains("64 copy engines"), "{many}");
 }

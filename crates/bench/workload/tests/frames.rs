@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use workload::device::frames::{Ring, Wanted};
 use workload::device::{Device, EngineDevice, Handle, Job};
 use workload::spec::{Host, Memory};
-use workload::{Error, Machine};
+use workload::{Error, Machine, Opened, Subject};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const BYTES: u64 = 5 * 4096;
@@ -33,10 +33,10 @@ fn every_frame_arrives_whole_in_its_turn() {
                 let mut frames = ring.run(seed).unwrap();
                 assert!(matches!(frames.wait(TIMEOUT), Err(Error::Idle)) && !frames.poll().unwrap());
                 for n in 1..40 {
-                    frames.ask().unwrap();
+                    frames.fire().unwrap();
                     // The second of two requests waits for the first.
                     if n % 5 == 0 {
-                        frames.ask().unwrap();
+                        frames.fire().unwrap();
                     }
                     frames.wait(TIMEOUT).unwrap();
                     assert!(frames.poll().unwrap());
@@ -70,7 +70,7 @@ fn with_several_buffers_the_next_frame_comes_while_one_is_consumed() {
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..40 {
             let begun = Instant::now();
-            frames.ask().unwrap();
+            frames.fire().unwrap();
             frames.wait(TIMEOUT).unwrap();
             times.push(begun.elapsed());
         }
@@ -147,7 +147,7 @@ impl Device for Odd {
         format!("{:?}", self.how)
     }
 
-    fn pin(&mut self, memory: &dyn workload::device::Reachable) -> Result<Handle, Error> {
+    fn pin(&mut self, memory: &workload::Buffer<'_>) -> Result<Handle, Error> {
         self.of.pin(memory)
     }
 
@@ -179,10 +179,10 @@ fn a_frame_that_is_lost_or_torn_is_an_error() {
                     let mut ring = Ring::new(&machine, device, wanted(buffers, to)).unwrap();
                     let mut frames = ring.run(frame).unwrap();
                     for n in 0..frame {
-                        frames.ask().unwrap();
+                        frames.fire().unwrap();
                         frames.wait(TIMEOUT).unwrap_or_else(|e| panic!("{how:?}, {buffers} buffers, frame {n}: {e}"));
                     }
-                    frames.ask().unwrap();
+                    frames.fire().unwrap();
                     match frames.wait(TIMEOUT) {
                         Err(Error::Frame { frame: found, wrong, pages: 5 }) => {
                             assert_eq!((found, wrong), (frame, pages), "{how:?}, {buffers} buffers");

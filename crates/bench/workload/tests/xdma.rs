@@ -15,7 +15,7 @@ use workload::device_copy::OnBus;
 use workload::device_copy::xdma::XdmaCard;
 use workload::routes::open;
 use workload::spec::Memory;
-use workload::{Machine, verify};
+use workload::{Machine, Subject, verify};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
@@ -98,7 +98,7 @@ fn buffers_take_turns_and_any_place_will_do() {
     let mut ring = Ring::new(&rig.machine, workload::device::open(&rig.machine).unwrap(), wanted).unwrap();
     let mut frames = ring.run(5).unwrap();
     for _ in 0..12 {
-        frames.ask().unwrap();
+        frames.fire().unwrap();
         frames.wait(TIMEOUT).unwrap();
         assert_eq!(frames.check().unwrap(), None);
     }
@@ -122,7 +122,7 @@ fn those_who_share_a_card_take_turns() {
     let mut frames = ring.run(5).unwrap();
     let mut route = open(&rig.machine, "device->dma->gpu0", 5000).unwrap();
     for n in 0..6 {
-        frames.ask().unwrap();
+        frames.fire().unwrap();
         frames.wait(TIMEOUT).unwrap();
         // By now the next frame is pending.
         assert_eq!(verify(&mut route, 5000, n, TIMEOUT).unwrap(), None);

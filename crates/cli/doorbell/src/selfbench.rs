@@ -4,12 +4,15 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::{preload, result, units};
 use anyhow::Context;
+use output::WholeFile;
 use selfbench::subjects::{CALLS, Figures, LOCKS, Limits, RANGES, Subject};
 use selfbench::{Plan, tap};
 use serde_json::Value;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use terminal::table::to_stdout;
 
 /// Measure what doorbell itself costs
 #[derive(Debug, clap::Args)]
@@ -92,8 +95,15 @@ struct Loop {
 // Arguments of every measurement. (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]
 struct Turns {
-    #[command(flatten)]
-    result: result::Args,
+    /// Print the result as JSON, without a table
+    #[arg(long)]
+    json: bool,
+    /// Write the result as JSON to this file, whole or not at all; the name takes %h, %p, %n, %q{VAR} (for example result-%n.json)
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    force: bool,
     /// How often the ways take turns
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -142,11 +152,22 @@ impl Turns {
         json: fn(&F) -> Value,
         table: fn(&F) -> String,
     ) -> anyhow::Result<F> {
-        let out = self.result.open(1 << 14)?;
+        // Before the measurement.
+        let open = |path: &PathBuf| {
+            result::is_file("--out", path, "--json prints the result to standard output")?;
+            Ok::<_, anyhow::Error>(WholeFile::open(path, 1 << 14, self.force)?)
+        };
+        let file = self.out.as_ref().map(open).transpose()?;
         let progress = Progress::new();
         let figures = measure(&|text| progress.show(text))?;
         drop(progress);
-        out.write(|to| Ok(writeln!(to, "{}", json(&figures))?), |to| Ok(write!(to, "{}", table(&figures))?))?;
+        let json = format!("{}\n", json(&figures));
+        if let Some(mut file) = file {
+            let written = file.write(|to| to.write_all(json.as_bytes()));
+            written.with_context(|| format!("{} was not written", file.path().display()))?;
+        }
+        let text = if self.json { json } else { table(&figures) };
+        to_stdout(|to| Ok(to.write_all(text.as_bytes())?))?;
         Ok(figures)
     }
 

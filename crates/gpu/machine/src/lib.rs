@@ -9,4 +9,4 @@ mod pin;
 
 pub use error::{Error, PinError, Unavailable};
 pub use machine::{Machine, Where};
-pub use pin::{Pinned, check, pin, pin_in};
+pub use pin::{Pinned, pin, pin_in};

@@ -95,14 +95,6 @@ impl Allocation {
     }
 }
 
-/// Checks that CUDA has the whole range, in host memory or in memory of the context's GPU, without pinning it.
-///
-/// # Errors
-/// As [`pin`].
-pub fn check(context: &Context, pointer: u64, length: u64) -> Result<(), Error> {
-    Ok(allocation(context, pointer, length)?.is_of(context, pointer)?)
-}
-
 /// Finds the allocation that has the whole range, of a kind that the GPU reads in place.
 fn allocation(context: &Context, pointer: u64, length: u64) -> Result<Allocation, Error> {
     if pointer == 0 {

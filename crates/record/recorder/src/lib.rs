@@ -76,6 +76,7 @@ pub use kernel_log::KernelLog;
 pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
 pub use medians::KERNELS as KERNELS_WITH_MEDIAN;
+pub use memory::memfd;
 pub use parts::Rotation;
 pub use policies::{PolicyOptions, run_with_policies};
 pub use preload::run_alone;

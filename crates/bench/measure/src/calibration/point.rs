@@ -41,22 +41,14 @@ pub struct Cell {
     /// By the number of the round; samples of the same round have the same index.
     rounds: Vec<Vec<u64>>,
     sorted: Option<Rounds>,
-    p50: Option<f64>,
-    samples: u64,
+    /// Its median, ns; none if it was not measured.
+    pub p50: Option<f64>,
+    pub samples: u64,
     /// Why it cannot move so many bytes, or the error.
     pub refused: Option<String>,
 }
 
 impl Cell {
-    pub fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    /// Its median, ns; none if it was not measured.
-    pub fn p50(&self) -> Option<f64> {
-        self.p50
-    }
-
     /// A figure and its interval, for the profile.
     pub fn figure(&self, metric: Metric) -> Option<(u64, Option<(u64, u64)>)> {
         let rounds = self.sorted.as_ref()?;
@@ -106,7 +98,7 @@ impl Point {
 
     /// The smallest median.
     pub fn least(&self) -> Option<f64> {
-        self.cells.iter().filter_map(Cell::p50).min_by(f64::total_cmp)
+        self.cells.iter().filter_map(|cell| cell.p50).min_by(f64::total_cmp)
     }
 
     /// The routes that may be the best by this metric.

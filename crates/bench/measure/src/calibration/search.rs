@@ -278,8 +278,7 @@ impl Search {
         let by_median = self.settings.objective == Metric::P50;
         let (mut tasks, mut between) = (Vec::new(), Vec::new());
         for (sweep, state) in self.sweeps.iter().enumerate() {
-            let known: Vec<(u64, &Slot, Best)> =
-                state.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect();
+            let known = state.known();
             let mut again: Vec<u64> = Vec::new();
             for two in known.windows(2).filter(|two| two[0].2.route != two[1].2.route) {
                 let [(low, lower, a), (high, upper, b)] = [two[0], two[1]];
@@ -321,8 +320,7 @@ impl Search {
         // On a GPU without a speed no size costs more.
         let sweeps = self.sweeps.iter().enumerate().filter(|_| self.settings.cell_ns > 0);
         for (sweep, state) in sweeps {
-            let known: Vec<(u64, &Slot, Best)> =
-                state.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect();
+            let known = state.known();
             for two in known.windows(2).filter(|two| two[0].2.route == two[1].2.route) {
                 let [(low, lower, _), (high, upper, _)] = [two[0], two[1]];
                 // Once between each two sizes of the ladder.
@@ -461,7 +459,7 @@ impl Search {
     /// Samples that were taken so far.
     pub fn samples(&self) -> u64 {
         let slots = self.sweeps.iter().flat_map(|state| state.points.values());
-        slots.flat_map(|slot| &slot.point.cells).map(|cell| cell.samples()).sum()
+        slots.flat_map(|slot| &slot.point.cells).map(|cell| cell.samples).sum()
     }
 }
 
@@ -470,11 +468,16 @@ impl State {
         (0..self.dropped.len()).filter(|n| self.dropped[*n].is_none())
     }
 
+    /// The sizes that have a best route.
+    fn known(&self) -> Vec<(u64, &Slot, Best)> {
+        self.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect()
+    }
+
     /// Keeps the best routes of each kind of executor.
     fn thin(&mut self, ends: &[u64]) {
         self.thinned = true;
         let points: Vec<&Point> = ends.iter().filter_map(|bytes| Some(&self.points.get(bytes)?.point)).collect();
-        let p50 = |point: &Point, n: usize| point.cells[n].p50();
+        let p50 = |point: &Point, n: usize| point.cells[n].p50;
         let kinds: Vec<usize> = self.sweep.candidates.iter().map(|route| decide::preference(route)).collect();
         let mut keep: Vec<usize> = Vec::new();
         for n in 0..kinds.len() {
@@ -498,17 +501,17 @@ impl State {
 
     /// Far slower at the neighbouring sizes, and relatively slower towards this one.
     fn is_hopeless(&self, route: usize, bytes: u64) -> bool {
-        let behind = |point: &Point| Some(point.cells[route].p50()? / point.least()?);
+        let behind = |point: &Point| Some(point.cells[route].p50? / point.least()?);
         let refused = |point: &Point| point.cells[route].refused.is_some();
         let below: Vec<&Point> = self.points.range(..bytes).rev().take(2).map(|(_, slot)| &slot.point).collect();
         let above: Vec<&Point> = self.points.range(bytes + 1..).take(2).map(|(_, slot)| &slot.point).collect();
         // It was not tried at the nearest size: it was hopeless there.
-        let absent = |side: &[&Point]| side.first().is_some_and(|p| !refused(p) && p.cells[route].p50().is_none());
+        let absent = |side: &[&Point]| side.first().is_some_and(|p| !refused(p) && p.cells[route].p50.is_none());
         if absent(&below) || absent(&above) {
             return true;
         }
         // Too many bytes for it. For a batch they may have been too few.
-        let is_measured = |(_, slot): (&u64, &Slot)| slot.point.cells[route].p50().is_some();
+        let is_measured = |(_, slot): (&u64, &Slot)| slot.point.cells[route].p50.is_some();
         if below.first().is_some_and(|p| refused(p)) && !self.points.range(bytes + 1..).any(is_measured) {
             return true;
         }
@@ -522,7 +525,7 @@ impl State {
 
     /// The expected time of a transfer, ns, from the nearest size.
     fn expected(&self, route: usize, bytes: u64) -> f64 {
-        let known = |(size, slot): (&u64, &Slot)| Some((*size, slot.point.cells[route].p50()?));
+        let known = |(size, slot): (&u64, &Slot)| Some((*size, slot.point.cells[route].p50?));
         let below = self.points.range(..=bytes).rev().find_map(known);
         let above = || self.points.range(bytes..).find_map(known);
         match below {
@@ -547,10 +550,10 @@ impl State {
         let mut before = None;
         for (bytes, slot) in &self.points {
             let Some(best) = slot.point.best_or_median(routes, metric) else { continue };
-            let enough = |n: &usize| slot.point.cells[*n].samples() >= needs(metric);
+            let enough = |n: &usize| slot.point.cells[*n].samples >= needs(metric);
             let figure = |n: usize| {
                 let (ns, interval) = slot.point.cells[n].figure(metric)?;
-                Some(Figure { route: routes[n].clone(), ns, interval, samples: slot.point.cells[n].samples() })
+                Some(Figure { route: routes[n].clone(), ns, interval, samples: slot.point.cells[n].samples })
             };
             let figures: Vec<Figure> = slot.point.measured().filter(enough).filter_map(figure).collect();
             points.push(submit::route_choice::Point { bytes: *bytes, figures });
@@ -587,7 +590,7 @@ impl State {
         // The preferred route is the best as long as it is within the bound.
         let bound = if is_preferred { 1.0 / decide::WITHIN } else { decide::WITHIN };
         let lead = |slot: &Slot| {
-            let p50 = |n: usize| slot.point.cells[n].p50();
+            let p50 = |n: usize| slot.point.cells[n].p50;
             Some(p50(b.route)? * bound - p50(a.route)?)
         };
         match (lead(lower), lead(upper)) {
@@ -604,7 +607,7 @@ impl Slot {
     /// How many times as long as the fastest a route takes, or 1 if the difference is a few clock ticks: the loss from taking it. For a route that
     /// was not measured here the loss is unlimited.
     fn loss(&self, route: usize) -> f64 {
-        match (self.point.cells[route].p50(), self.point.least()) {
+        match (self.point.cells[route].p50, self.point.least()) {
             (Some(p50), Some(least)) if p50 - least > WORTH_NS => p50 / least,
             (Some(_), _) => 1.0,
             (None, _) => f64::INFINITY,
@@ -613,22 +616,22 @@ impl Slot {
 
     /// How many times as long as the fastest the second one takes.
     fn second(&self) -> f64 {
-        let mut all: Vec<f64> = self.point.cells.iter().filter_map(|cell| cell.p50()).collect();
+        let mut all: Vec<f64> = self.point.cells.iter().filter_map(|cell| cell.p50).collect();
         all.sort_by(f64::total_cmp);
         if let [first, second, ..] = all[..] { second / first } else { f64::INFINITY }
     }
 
     /// Whether this route would also do here: it loses little compared with the fastest, and with CUDA's best form.
     fn would_do(&self, route: usize, routes: &[String]) -> bool {
-        let Some(p50) = self.point.cells[route].p50() else { return false };
+        let Some(p50) = self.point.cells[route].p50 else { return false };
         let cudas = (0..routes.len()).filter(|n| decide::is_cuda(&routes[*n]));
-        let cuda = cudas.filter_map(|n| self.point.cells[n].p50()).min_by(f64::total_cmp);
+        let cuda = cudas.filter_map(|n| self.point.cells[n].p50).min_by(f64::total_cmp);
         let is_near = self.point.least().is_none_or(|least| p50 - least <= WORTH_NS || p50 <= least * decide::WITHIN);
         is_near && cuda.is_none_or(|cuda| p50 <= cuda * decide::WITHIN_OF_CUDA)
     }
 
     fn is_near(&self, route: usize) -> bool {
-        self.point.cells[route].p50().zip(self.point.least()).is_some_and(|(p50, least)| p50 <= least * NEAR)
+        self.point.cells[route].p50.zip(self.point.least()).is_some_and(|(p50, least)| p50 <= least * NEAR)
     }
 }
 

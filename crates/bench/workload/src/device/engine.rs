@@ -1,13 +1,13 @@
 //! A copy engine in place of a device: its memory is GPU memory of its GPU. With two GPUs, copies to the first cross a bus, as
 //! a device's would. With one GPU they stay within it, and show that the path works, not how fast a device is.
 
-use super::{Device, Handle, Job, Reachable};
+use super::{Device, Handle, Job};
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::routes::channel;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Region, Ticket};
-use machine::Unavailable;
-use std::any::Any;
+use machine::{Pinned, Unavailable};
 use std::time::Duration;
 
 /// The maximum that the validator lets one copy move.
@@ -18,7 +18,7 @@ pub struct EngineDevice {
     number: u32,
     gpu: u32,
     /// Memory that it may name. CUDA's memory must stay pinned here.
-    pinned: Vec<(Handle, Region, Box<dyn Any>)>,
+    pinned: Vec<(Handle, Region, Option<Pinned>)>,
     next: u64,
 }
 
@@ -46,8 +46,8 @@ impl Device for EngineDevice {
         format!("copy engine {} of GPU {} in the place of a device", self.number, self.gpu)
     }
 
-    fn pin(&mut self, memory: &dyn Reachable) -> Result<Handle, Error> {
-        let (region, pin) = memory.pinned_in(self.channel.space())?;
+    fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error> {
+        let (region, pin) = memory.pin(self.channel.space())?;
         let handle = Handle(self.next);
         self.next += 1;
         self.pinned.push((handle, region, pin));

@@ -9,11 +9,12 @@ use super::{Device, Handle, Job};
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::machine::Machine;
+use crate::routes::polling;
 use crate::spec::{End, Memory};
-use crate::verify::Difference;
+use crate::{Checks, Difference, Opened, Subject, Wrong};
 use fastrand::Rng;
 use machine::Unavailable;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum buffers of a ring.
 pub const MOST_BUFFERS: u64 = 64;
@@ -65,17 +66,6 @@ impl<'m> Ring<'m> {
         Ok(Ring { device, consumer, source, destination, handles, wanted, kept })
     }
 
-    /// The device and the consumer, in one line.
-    pub fn about(&self) -> String {
-        let Wanted { buffers, consume, .. } = self.wanted;
-        let buffers = if buffers == 1 { "one buffer".into() } else { format!("{buffers} buffers in turn") };
-        format!(
-            "frames of {} to {buffers}, each consumed for {consume:?} by {}",
-            self.device.about(),
-            self.consumer.name()
-        )
-    }
-
     /// Fills the device's memory with frames, and prepares their transfers. `seed` determines their bytes.
     ///
     /// # Errors
@@ -99,6 +89,33 @@ impl<'m> Ring<'m> {
             taken: 0,
             state: State::Idle,
         })
+    }
+}
+
+impl Opened for Ring<'_> {
+    /// The device and the consumer.
+    fn about(&self) -> String {
+        let Wanted { buffers, consume, .. } = self.wanted;
+        let buffers = if buffers == 1 { "one buffer".into() } else { format!("{buffers} buffers in turn") };
+        let (device, consumer) = (self.device.about(), self.consumer.name());
+        format!("frames of {device} to {buffers}, each consumed for {consume:?} by {consumer}")
+    }
+
+    /// Each buffer has two.
+    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
+        let buffers = self.wanted.buffers;
+        let mut frames = self.run(seed)?;
+        for _ in 0..2 * buffers {
+            let wrong = crate::once(&mut frames, timeout)?;
+            if wrong.is_some() {
+                return Ok(wrong);
+            }
+        }
+        Ok(None)
+    }
+
+    fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        Ok(Box::new(self.run(seed)?))
     }
 }
 
@@ -127,8 +144,7 @@ enum State {
     Done,
 }
 
-/// Frames in transfer. Frames are requested one at a time: [`Frames::ask`], then [`Frames::poll`] until it returns true, or
-/// [`Frames::wait`].
+/// Frames in transfer, requested one at a time.
 pub struct Frames<'r> {
     job: Box<dyn Job + 'r>,
     consuming: Consuming<'r>,
@@ -143,12 +159,24 @@ pub struct Frames<'r> {
 }
 
 impl Frames<'_> {
-    /// Requests the next frame, which may have arrived already.
-    ///
-    /// # Errors
-    /// The device's error.
     #[inline]
-    pub fn ask(&mut self) -> Result<(), Error> {
+    fn send(&mut self) -> Result<(), Error> {
+        let Wanted { bytes, buffers, .. } = self.wanted;
+        self.job.start(self.sent % self.kept * bytes, self.sent % buffers * bytes)?;
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// How many frames were consumed.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+impl Subject for Frames<'_> {
+    /// Requests the next frame, which may have arrived already.
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
         if matches!(self.state, State::Arriving | State::Consuming) {
             self.wait(PATIENCE)?;
         }
@@ -159,20 +187,9 @@ impl Frames<'_> {
         Ok(())
     }
 
+    /// Whether the requested frame is consumed. [`Error::Frame`] for a frame that differs from the sent bytes.
     #[inline]
-    fn send(&mut self) -> Result<(), Error> {
-        let Wanted { bytes, buffers, .. } = self.wanted;
-        self.job.start(self.sent % self.kept * bytes, self.sent % buffers * bytes)?;
-        self.sent += 1;
-        Ok(())
-    }
-
-    /// Whether the requested frame is consumed.
-    ///
-    /// # Errors
-    /// [`Error::Frame`] for a frame that differs from the sent bytes, or an error of the device or CUDA.
-    #[inline]
-    pub fn poll(&mut self) -> Result<bool, Error> {
+    fn poll(&mut self) -> Result<bool, Error> {
         match self.state {
             State::Idle => Ok(false),
             State::Done => Ok(true),
@@ -201,40 +218,26 @@ impl Frames<'_> {
         }
     }
 
-    /// Waits until the requested frame is consumed.
-    ///
-    /// # Errors
-    /// As [`Frames::poll`]; [`Error::Late`] after `timeout`, [`Error::Idle`] if none was requested.
-    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+    #[inline]
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         if self.state == State::Idle {
             return Err(Error::Idle);
         }
-        let begun = Instant::now();
-        while !self.poll()? {
-            let after = begun.elapsed();
-            if after > timeout {
-                return Err(Error::Late { bytes: self.wanted.bytes, after });
-            }
-            std::hint::spin_loop();
-        }
-        Ok(())
+        polling::ended(timeout, self.wanted.bytes, || self.poll())
     }
 
-    /// How many frames were consumed.
-    pub fn taken(&self) -> u64 {
-        self.taken
+    fn checks(&self) -> Checks {
+        Checks::Bytes
     }
 
     /// Compares every byte of the last consumed frame. It stays where it is until the next one is requested.
-    ///
-    /// # Errors
-    /// The memory's error. A difference is not an error; it is returned.
-    pub fn check(&self) -> Result<Option<Difference>, Error> {
+    fn check(&mut self) -> Result<Option<Wrong>, Error> {
         let Some(last) = self.taken.checked_sub(1) else { return Ok(None) };
         let Wanted { bytes, buffers, .. } = self.wanted;
         let mut found = vec![0; bytes as usize];
         self.destination.read((last % buffers * bytes) as i64, &mut found)?;
-        Ok(Difference::between(&content(self.seed, last % self.kept, bytes), &found, None))
+        let sent = content(self.seed, last % self.kept, bytes);
+        Ok(Difference::between(&sent, &found, None).map(Wrong::Data))
     }
 }
 

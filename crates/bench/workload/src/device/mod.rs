@@ -13,34 +13,14 @@ pub mod transfers;
 pub use card::{Card, CardMemory, GpuTarget, OnBus};
 pub use engine::EngineDevice;
 
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::machine::Machine;
-use gpu::{AddressSpace, Region};
-use std::any::Any;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Memory that a device may reach, including its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(pub(crate) u64);
-
-/// Memory in the form that devices take: a [`Buffer`](crate::Buffer).
-pub trait Reachable {
-    /// Bytes of it.
-    fn capacity(&self) -> u64;
-
-    /// The memory as a card on the bus finds it.
-    ///
-    /// # Errors
-    /// If that is not known.
-    fn on_bus(&self) -> Result<OnBus, Error>;
-
-    /// The memory as engines of this address space find it. The region is valid as long as the other result is kept.
-    ///
-    /// # Errors
-    /// If engines cannot reach it.
-    fn pinned_in(&self, space: &Arc<AddressSpace>) -> Result<(Region, Box<dyn Any>), Error>;
-}
 
 /// A device that moves bytes by itself.
 pub trait Device {
@@ -51,7 +31,7 @@ pub trait Device {
     ///
     /// # Errors
     /// If it cannot reach the memory.
-    fn pin(&mut self, memory: &dyn Reachable) -> Result<Handle, Error>;
+    fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error>;
 
     /// Releases the handle. Jobs with it then return [`Error::Unpinned`].
     ///

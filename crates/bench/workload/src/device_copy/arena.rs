@@ -7,8 +7,8 @@ pub(crate) const PAGE: u64 = 4096;
 
 /// The card's addresses from `begin` on.
 pub(crate) struct Arena {
-    begin: u64,
-    length: u64,
+    pub begin: u64,
+    pub length: u64,
     /// Length by address.
     taken: Mutex<BTreeMap<u64, u64>>,
 }
@@ -23,14 +23,6 @@ pub(crate) struct Range {
 impl Arena {
     pub(crate) fn new(begin: u64, length: u64) -> Arc<Arena> {
         Arc::new(Arena { begin, length, taken: Mutex::default() })
-    }
-
-    pub(crate) fn begin(&self) -> u64 {
-        self.begin
-    }
-
-    pub(crate) fn length(&self) -> u64 {
-        self.length
     }
 
     /// Allocates whole pages from the first gap that holds them.

@@ -3,10 +3,11 @@
 //! A card has one engine, shared by all that opened it. A job first waits until the transfer before it has ended, so at most one transfer is
 //! pending.
 
-use crate::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job, Reachable};
+use crate::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job};
 use crate::device_copy::arena::{Arena, Range};
 use crate::device_copy::engine::{Direction, Engine};
-use crate::{Error, Unavailable};
+use crate::routes::polling;
+use crate::{Buffer, Error, Unavailable};
 use pcie::Memory;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -107,7 +108,7 @@ impl<E: Engine + 'static> Card for OnBus<E> {
 
     fn memory(&self, bytes: u64) -> Result<Box<dyn CardMemory>, Error> {
         let none = || {
-            let length = self.0.arena.length();
+            let length = self.0.arena.length;
             Unavailable::new(format!(
                 "{bytes} bytes of {}'s own memory, which has {length}, not all of them free; take smaller ranges of addresses",
                 self.0.about
@@ -119,12 +120,12 @@ impl<E: Engine + 'static> Card for OnBus<E> {
     }
 
     fn whole(&self) -> Box<dyn CardMemory> {
-        let (address, length) = (self.0.arena.begin(), self.0.arena.length());
+        let (address, length) = (self.0.arena.begin, self.0.arena.length);
         Box::new(Own { shared: self.0.clone(), _range: None, address, length })
     }
 
     fn own(&self) -> u64 {
-        self.0.arena.length()
+        self.0.arena.length
     }
 
     fn host(&self, bytes: u64) -> Result<Memory, Error> {
@@ -210,7 +211,7 @@ impl<E: Engine + 'static> Device for Opened<E> {
         self.shared.about.clone()
     }
 
-    fn pin(&mut self, buffer: &dyn Reachable) -> Result<Handle, Error> {
+    fn pin(&mut self, buffer: &Buffer<'_>) -> Result<Handle, Error> {
         let pinned = match buffer.on_bus()? {
             device::OnBus::Own(address) => Pinned::Own(address),
             device::OnBus::Host(memory, at) => Pinned::Bus { memory, at, target: None },
@@ -321,15 +322,7 @@ impl<E: Engine> Job for Moving<'_, E> {
         if self.state == State::Idle {
             return Err(Error::Idle);
         }
-        let begun = Instant::now();
-        while !self.poll()? {
-            let after = begun.elapsed();
-            if after > timeout {
-                return Err(Error::Late { bytes: self.bytes, after });
-            }
-            std::hint::spin_loop();
-        }
-        Ok(())
+        polling::ended(timeout, self.bytes, || self.poll())
     }
 }
 

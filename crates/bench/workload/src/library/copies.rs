@@ -4,14 +4,13 @@
 use super::python::{Prepared, Python};
 use super::{C, Caller, PYTHON, Session, check, doorbell, is_done, wait};
 use crate::entry::{Call, Entry, PLAIN, Result as Open};
+use crate::spec::{self, End};
+use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
-use crate::{Difference, View};
 use ::doorbell::*;
-use cuda::{DeviceBuffer, PinnedBuffer, Stream};
+use cuda::{PinnedBuffer, Stream};
 use std::time::Duration;
 
-/// Where no size is given.
-const BYTES: u64 = 4096;
 const POLLED: &str = "polled";
 /// The polled word has a separate cache line.
 const LINE: usize = 64;
@@ -21,7 +20,7 @@ pub(crate) const COPY: Entry = Entry {
     form: "copy(polled,c,python=doorbell|cuda)",
     about: "a copy from pinned host memory to the GPU: by libdoorbell's functions, prepared once, from C (c, or nothing) or from Python; python=cuda: \
             cuMemcpyHtoDAsync and cuStreamSynchronize, called from Python by ctypes; polled: the stream writes a word after the copy, which Python polls",
-    bytes: BYTES,
+    bytes: 4096,
     words: &[POLLED, C],
     values: &[PYTHON],
     open,
@@ -29,8 +28,7 @@ pub(crate) const COPY: Entry = Entry {
 };
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-    let bytes = usize::try_from(bytes).map_err(|_| Error::Memory { bytes })?;
+    let bytes = usize::try_from(wanted.bytes).map_err(|_| Error::Memory { bytes: wanted.bytes })?;
     let caller = Caller::of(call)?.unwrap_or(Caller::C);
     let polled = call.has(POLLED);
     if polled && caller != Caller::PythonByCuda {
@@ -73,7 +71,7 @@ impl Drop for Prepaid {
 
 /// Both memories. With CUDA they are CUDA's, as in a program; else they are doorbell's, which are freed with the prepared copy.
 enum Memory<'m> {
-    Cuda { host: PinnedBuffer<'m>, view: Option<View>, device: DeviceBuffer<'m> },
+    Cuda { host: PinnedBuffer<'m>, device: Box<Buffer<'m>> },
     Own { host: *mut u8, device: *const u8 },
 }
 
@@ -88,8 +86,7 @@ impl Memory<'_> {
     /// What the GPU has.
     fn read(&self, into: &mut [u8]) -> Result<(), Error> {
         match self {
-            Memory::Cuda { view: Some(view), .. } => view.read(0, into)?,
-            Memory::Cuda { device, .. } => device.read(into)?,
+            Memory::Cuda { device, .. } => device.read(0, into)?,
             // SAFETY: memory of this many bytes, mapped for the CPU, and no copy is in flight.
             Memory::Own { device, .. } => unsafe { device.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) },
         }
@@ -101,14 +98,15 @@ impl<'m> Copies<'m> {
     fn new(machine: &'m Machine, caller: Caller, bytes: usize, polled: bool) -> Result<Copies<'m>, Error> {
         let cudas = match machine.context() {
             Ok(context) => {
-                let (host, device) = (PinnedBuffer::new(context, bytes)?, DeviceBuffer::new(context, bytes)?);
-                let view = View::of(machine, device.address(), bytes as u64).ok();
-                Some((context, host, view, device))
+                let end = End { memory: spec::Memory::Gpu(machine.index()), offset: 0 };
+                let (host, mut device) = (PinnedBuffer::new(context, bytes)?, Buffer::new(machine, end, bytes as u64)?);
+                device.read_directly();
+                Some((context, host, device))
             }
             Err(why) if caller == Caller::PythonByCuda => return Err(why.into()),
             Err(_) => None,
         };
-        let places = cudas.as_ref().map_or((0, 0), |(_, host, _, device)| (host.as_ptr() as u64, device.address()));
+        let places = cudas.as_ref().map_or((0, 0), |(_, host, device)| (host.as_ptr() as u64, device.va()));
         let stream = match (caller, &cudas) {
             (Caller::PythonByCuda, Some((context, ..))) => {
                 Some((Stream::new(context)?, PinnedBuffer::new(context, LINE)?))
@@ -150,7 +148,7 @@ impl<'m> Copies<'m> {
             }
         };
         let memory = match cudas {
-            Some((_, host, view, device)) => Memory::Cuda { host, view, device },
+            Some((_, host, device)) => Memory::Cuda { host, device: Box::new(device) },
             None => Memory::Own { host: own.0 as *mut u8, device: own.1 as *const u8 },
         };
         Ok(Copies { by, _stream: stream, _session: session, memory, bytes, about })

@@ -113,7 +113,7 @@ fn failed(code: i32) -> Error {
     let detail = unsafe { CStr::from_ptr(doorbell_error_detail()) }.to_string_lossy().into_owned();
     match code {
         DOORBELL_UNAVAILABLE | DOORBELL_GRAPH | DOORBELL_NOT_PINNABLE => Unavailable::new(detail).into(),
-        code => Error::Library(format!("libdoorbell, code {code}: {detail}")),
+        code => Error::Told(format!("libdoorbell, code {code}: {detail}")),
     }
 }
 

@@ -260,7 +260,7 @@ fn said(why: &str) -> Error {
     if ["Unavailable", "NotLaunchable", "NotPinnable"].iter().any(|name| why.contains(name)) {
         Unavailable::new(why).into()
     } else {
-        Error::Library(format!("Python: {why}"))
+        Error::Told(format!("Python: {why}"))
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) const FILE: Entry = Entry {
     name: "file",
     form: "file(read|write)",
     about: "writes or reads a block of an unnamed file in TMPDIR past the page cache (O_DIRECT); alternately if neither is named",
-    bytes: BLOCK,
+    bytes: 1 << 20,
     words: &[READ, WRITE],
     one_word: true,
     open: |_, call, wanted| {
@@ -30,8 +30,6 @@ pub(crate) const FILE: Entry = Entry {
     ..PLAIN
 };
 
-/// Bytes of one read or write.
-const BLOCK: u64 = 1 << 20;
 /// Whole pages of memory and of the file: what O_DIRECT needs on any disk.
 const ALIGN: usize = 4096;
 /// Of the file.
@@ -46,7 +44,7 @@ enum Way {
 }
 
 fn open<'m>(folder: &Path, way: Way, wanted: &Wanted) -> Open<'m> {
-    let bytes = if wanted.bytes == 0 { BLOCK } else { wanted.bytes };
+    let bytes = wanted.bytes;
     if bytes > MOST {
         return Err(Unavailable::new(format!("a block of {bytes} bytes: at most {MOST}")).into());
     }

@@ -123,7 +123,7 @@ impl Subject for Runs<'_> {
             None => Ok(false),
             Some(status) => {
                 self.run = None;
-                if status.success() { Ok(true) } else { Err(Error::Process(format!("hackbench ended with {status}"))) }
+                if status.success() { Ok(true) } else { Err(Error::Told(format!("hackbench ended with {status}"))) }
             }
         }
     }
@@ -132,7 +132,7 @@ impl Subject for Runs<'_> {
         let begun = Instant::now();
         while !self.poll()? {
             if begun.elapsed() > STUCK {
-                return Err(Error::Process(format!("hackbench has not ended within {STUCK:?}")));
+                return Err(Error::Told(format!("hackbench has not ended within {STUCK:?}")));
             }
             std::thread::sleep(LOOK);
         }

@@ -1,7 +1,7 @@
 //! A load that only needs a CPU.
 
 use crate::entry::{Entry, PLAIN};
-use crate::{Error, Opened, Subject, Wrong};
+use crate::{Error, Opened, Subject};
 use std::time::{Duration, Instant};
 
 const YIELD: &str = "yield";
@@ -26,10 +26,6 @@ struct Hog {
 impl Opened for Hog {
     fn about(&self) -> String {
         HOG.about.into()
-    }
-
-    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
-        Ok(None)
     }
 
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {

@@ -11,18 +11,16 @@ pub(crate) const TRIAD: Entry = Entry {
     name: "triad",
     form: "triad",
     about: "a piece of STREAM's triad over three arrays of this many bytes; bytes are counted as in STREAM (24 per element)",
-    bytes: BYTES,
+    bytes: 64 << 20,
     open: |_, _, wanted| open(wanted),
     ..PLAIN
 };
 
-/// Bytes of each of the three arrays.
-const BYTES: u64 = 64 << 20;
 /// Elements of one piece: a fraction of a millisecond, so that the load ends and rests at once.
 const PIECE: usize = 32 << 10;
 
 fn open<'m>(wanted: &Wanted) -> Open<'m> {
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
+    let bytes = wanted.bytes;
     let too_much = || Error::Memory { bytes: bytes.saturating_mul(3) };
     let elements = usize::try_from(bytes.div_ceil(8)).map_err(|_| too_much())?;
     Ok(Box::new(Triad { elements }))

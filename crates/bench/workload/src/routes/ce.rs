@@ -5,9 +5,7 @@
 //! runlist. Both kinds are `ceN` here. Engines on the graphics runlist can also be used from CUDA's own channel group
 //! (`ce0[group=cuda]`).
 
-use super::channel::{
-    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
-};
+use super::channel::{self, ARMED, CUDAS_GROUP, Own, TIMED};
 use crate::buffer::Buffer;
 use crate::ends::{Ends, between_gpus, both_ways, seat};
 use crate::error::Error;
@@ -29,20 +27,7 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "ce",
         numbered: true,
-        options: &[
-            PIPELINED,
-            FOLDED,
-            ARMED,
-            TIMED,
-            WORD,
-            LOCAL,
-            CUDAS_GROUP,
-            GPFIFO_HOST,
-            USERD_HOST,
-            PUSHBUFFER_HOST,
-            TRACKER_VIDEO,
-            DOORBELL_BAR1,
-        ],
+        options: &channel::with_options::<6, 12>([PIPELINED, FOLDED, ARMED, TIMED, WORD, LOCAL]),
     },
     about,
     list,

@@ -12,17 +12,6 @@ use machine::Unavailable;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The ring in host memory instead of GPU memory.
-pub(crate) const GPFIFO_HOST: &str = "gpfifo=host";
-/// USERD (GP_PUT) in host memory instead of GPU memory.
-pub(crate) const USERD_HOST: &str = "userd=host";
-/// The words of the transfer in host memory instead of GPU memory.
-pub(crate) const PUSHBUFFER_HOST: &str = "pushbuffer=host";
-/// The semaphore that is polled in GPU memory instead of host memory.
-pub(crate) const TRACKER_VIDEO: &str = "tracker=video";
-/// The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
-pub(crate) const DOORBELL_BAR1: &str = "doorbell=bar1";
-
 /// The transfer waits in the channel, and a submission opens its gate ([`gpu::Armed`]). Until then the engine's runlist
 /// is held: other channels on it, also CUDA's, run only in time slices.
 pub(crate) const ARMED: &str = "armed";
@@ -39,27 +28,36 @@ pub(crate) fn space<'m>(machine: &'m Machine, executor: &Executor) -> Result<&'m
     if executor.has(CUDAS_GROUP) { machine.group_space() } else { machine.space() }
 }
 
+/// What an option changes.
+type Change = fn(&mut ChannelOptions);
+
+/// Options of routes over one channel.
+const OPTIONS: [(&str, Change); 6] = [
+    (CUDAS_GROUP, |options| options.group = Group::Cudas),
+    // In host memory instead of GPU memory: the ring, USERD (GP_PUT), and the words of the transfer.
+    ("gpfifo=host", |options| options.gpfifo = Place::Host),
+    ("userd=host", |options| options.userd = Place::Host),
+    ("pushbuffer=host", |options| options.pushbuffer = Place::Host),
+    // The semaphore that is polled in GPU memory instead of host memory.
+    ("tracker=video", |options| options.tracker = Place::Video),
+    // The doorbell through the other usermode mapping: the one that libcuda rings on Hopper.
+    ("doorbell=bar1", |options| options.bar = Bar::Bar1),
+];
+
+/// An executor's own options, and then these.
+pub(super) const fn with_options<const OWN: usize, const ALL: usize>(own: [&'static str; OWN]) -> [&'static str; ALL] {
+    let (mut all, mut n) = ([""; ALL], 0);
+    while n < ALL {
+        all[n] = if n < OWN { own[n] } else { OPTIONS[n - OWN].0 };
+        n += 1;
+    }
+    all
+}
+
 /// The channel options that an executor's options choose.
 pub(crate) fn options(executor: &Executor) -> ChannelOptions {
     let mut options = ChannelOptions::default();
-    if executor.has(GPFIFO_HOST) {
-        options.gpfifo = Place::Host;
-    }
-    if executor.has(USERD_HOST) {
-        options.userd = Place::Host;
-    }
-    if executor.has(PUSHBUFFER_HOST) {
-        options.pushbuffer = Place::Host;
-    }
-    if executor.has(TRACKER_VIDEO) {
-        options.tracker = Place::Video;
-    }
-    if executor.has(DOORBELL_BAR1) {
-        options.bar = Bar::Bar1;
-    }
-    if executor.has(CUDAS_GROUP) {
-        options.group = Group::Cudas;
-    }
+    OPTIONS.iter().filter(|(option, _)| executor.has(option)).for_each(|(_, set)| set(&mut options));
     options
 }
 

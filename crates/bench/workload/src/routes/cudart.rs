@@ -6,7 +6,6 @@
 
 use super::call::Call;
 use super::cuda::{Side, side_at};
-use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends, both_ways};
 use crate::error::Error;
 use crate::executor::{Executor, Transfer};
@@ -58,10 +57,6 @@ struct Copies {
 }
 
 impl Executor for Copies {
-    fn reach(&mut self, _: &Buffer<'_>, _: &Buffer<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
     fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         ends.check(bytes)?;
         let aim = move |ends: &Ends<'r>, at| side_at(*ends, bytes, at);

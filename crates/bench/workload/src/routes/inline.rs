@@ -5,9 +5,7 @@
 //! the source into the stream, so its time includes that. `inline[group=cuda]` uses a channel in CUDA's own channel
 //! group.
 
-use super::channel::{
-    self, ARMED, CUDAS_GROUP, DOORBELL_BAR1, GPFIFO_HOST, Own, PUSHBUFFER_HOST, TIMED, TRACKER_VIDEO, USERD_HOST,
-};
+use super::channel::{self, ARMED, CUDAS_GROUP, Own, TIMED};
 use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends};
 use crate::error::Error;
@@ -33,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     word: Word {
         name: "inline",
         numbered: false,
-        options: &[
+        options: &channel::with_options::<7, 13>([
             SPLIT,
             ARMED,
             TIMED,
@@ -41,13 +39,7 @@ pub(crate) const ENTRY: Entry = Entry {
             RELEASES[1].0,
             RELEASES[2].0,
             RELEASES[3].0,
-            CUDAS_GROUP,
-            GPFIFO_HOST,
-            USERD_HOST,
-            PUSHBUFFER_HOST,
-            TRACKER_VIDEO,
-            DOORBELL_BAR1,
-        ],
+        ]),
     },
     about,
     list,

@@ -42,6 +42,23 @@ pub(crate) fn wait(timeout: Duration, bytes: u64, is_done: impl FnMut() -> bool)
     until(timeout, is_done).map_err(|after| Error::Late { bytes, after })
 }
 
+/// Polls until `poll` returns true, for a transfer of `bytes` that may fail while it is polled.
+///
+/// # Errors
+/// As [`wait`], and those of `poll`.
+#[inline]
+pub(crate) fn ended(timeout: Duration, bytes: u64, mut poll: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    let begun = Instant::now();
+    while !poll()? {
+        let after = begun.elapsed();
+        if after > timeout {
+            return Err(Error::Late { bytes, after });
+        }
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
 /// Polls until `is_done`. After `timeout`, returns the time that has passed.
 #[inline]
 pub(super) fn until(timeout: Duration, mut is_done: impl FnMut() -> bool) -> Result<(), Duration> {

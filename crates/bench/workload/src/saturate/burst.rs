@@ -1,9 +1,9 @@
 //! A number of I/Os through all queues of a shape, by one or several threads.
 
-use crate::saturate::Error;
 use crate::saturate::lane::Lane;
 use crate::saturate::source::{self, Checked, Opened, Shape, Source};
 use crate::saturate::walk::Walk;
+use crate::{Error, Unavailable};
 use std::time::{Duration, Instant};
 
 /// Queues that are open, distributed among threads, and their memory.
@@ -33,7 +33,7 @@ impl<'s> Burst<'s> {
     /// Does this many I/Os of each queue, and returns when all are complete. The calling thread is the first one.
     ///
     /// # Errors
-    /// Errors of the device or its driver; [`Error::Late`] if no I/O of a thread completes for `patience`.
+    /// Errors of the device or its driver; [`Error::Told`] if no I/O of a thread completes for `patience`.
     pub fn run(&mut self, ios: u64, patience: Duration) -> Result<(), Error> {
         self.threads.iter_mut().flatten().for_each(|lane| lane.begin(ios));
         let Some((own, others)) = self.threads.split_first_mut() else { return Ok(()) };
@@ -43,12 +43,13 @@ impl<'s> Burst<'s> {
             std::thread::scope(|scope| {
                 let started: Vec<_> = others.iter_mut().map(|lanes| scope.spawn(|| drive(lanes, patience))).collect();
                 let own = drive(own, patience);
-                started.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Error::Panicked))).and(own)
+                let panicked = |_| Err(Error::Told("a thread that submits has panicked".into()));
+                started.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked)).and(own)
             })?;
         }
         match self.lanes().map(|lane| lane.refused).sum() {
             0 => Ok(()),
-            refused => Err(Error::Refused(refused)),
+            refused => Err(Error::Told(format!("{refused} I/Os ended with an error status"))),
         }
     }
 
@@ -82,7 +83,7 @@ fn walks(shape: &Shape, queues: usize) -> Result<Vec<Walk>, Error> {
     walks.filter(|walks| walks.iter().all(fits)).ok_or_else(|| {
         let Shape { bytes, depth, part, .. } = shape;
         let what = format!("{depth} I/Os of {bytes} bytes in flight need more than the {part} bytes of a queue's part");
-        Error::Unavailable(what)
+        Unavailable::new(what).into()
     })
 }
 
@@ -116,5 +117,5 @@ fn drive(lanes: &mut [Lane<'_>], patience: Duration) -> Result<(), Error> {
 fn late(lanes: &[Lane<'_>], after: Duration) -> Error {
     let stuck = lanes.iter().max_by_key(|lane| lane.under_way());
     let (queue, under_way, depth) = stuck.map_or((0, 0, 0), |lane| (lane.number(), lane.under_way(), lane.depth()));
-    Error::Late { queue, under_way, depth, after }
+    Error::Told(format!("queue {queue}: {under_way} of {depth} I/Os in flight, and none completed for {after:?}"))
 }

@@ -1,6 +1,6 @@
 //! One queue of a thread: free slots are filled while I/Os are left, and finished I/Os are reaped.
 
-use crate::saturate::Error;
+use crate::Error;
 use crate::saturate::queue::{Done, Queue};
 use crate::saturate::walk::Walk;
 
@@ -108,7 +108,12 @@ impl<'q> Lane<'q> {
         let reaped = self.queue.reap(&mut self.done)?;
         for Done { slot, status } in &self.done[..reaped] {
             let under_way = self.numbers.get_mut(*slot as usize).filter(|number| **number != FREE);
-            let Some(number) = under_way else { return Err(Error::NotUnderWay { queue: self.number, slot: *slot }) };
+            let Some(number) = under_way else {
+                let queue = self.number;
+                return Err(Error::Told(format!(
+                    "queue {queue}: slot {slot} completed, but nothing is in flight there"
+                )));
+            };
             *number = FREE;
             self.refused += u64::from(*status != 0);
             self.free.push(*slot);

@@ -1,6 +1,6 @@
 //! A queue that takes I/Os: one thread submits, the number of slots is fixed, and each I/O has its own completion.
 
-use crate::saturate::Error;
+use crate::Error;
 
 /// The place of an I/O: offsets in bytes in the queue's part of the target, and in the device's bytes for this queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

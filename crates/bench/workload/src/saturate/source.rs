@@ -1,6 +1,6 @@
 //! Devices with queues for I/Os, and the memory from and to which they move bytes.
 
-use crate::saturate::Error;
+use crate::Error;
 use crate::saturate::queue::Queue;
 use crate::saturate::walk::{IMAGES, Walk, fill};
 use crate::saturate::way::Way;

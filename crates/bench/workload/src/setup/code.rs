@@ -111,22 +111,21 @@ fn open_module<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open
         true => Some(Compiled::from_ptx(context, &text(kernels, salt))?),
         false => None,
     };
-    let cached = call.has(CACHED);
-    if cached && std::env::var(NO_CACHE).as_deref() == Ok("1") {
+    let (cached, no_cache) = (call.has(CACHED), std::env::var(NO_CACHE).as_deref() == Ok("1"));
+    if cached && no_cache {
         return Err(Unavailable::new(format!("the driver's cache on disk is off: {NO_CACHE} is 1")).into());
     }
     let text = if cached { c_string(text(kernels, salt))? } else { CString::default() };
     let first = c_string(name(salt, 0))?;
-    Ok(Box::new(Measured::taking(Modules {
-        counter: Counter::new(context)?,
-        context,
-        kernels,
-        salt,
-        text,
-        first,
-        cached,
-        compiled,
-    })))
+    let what = match &compiled {
+        Some(_) => "code for this GPU",
+        None if cached => "PTX that is the same each time, in the driver's cache on disk",
+        None if no_cache => "PTX, compiled each time",
+        None => "PTX, compiled each time, and written to the driver's cache on disk (CUDA_CACHE_DISABLE is not 1)",
+    };
+    let about = format!("cuModuleLoadData of {kernels} kernels, {what}; unloaded before the next, untimed");
+    let modules = Modules { counter: Counter::new(context)?, context, kernels, salt, text, first, cached, compiled };
+    Ok(Box::new(Measured::taking(modules, about)))
 }
 
 struct Modules<'m> {
@@ -145,18 +144,6 @@ struct Modules<'m> {
 impl<'m> Take for Modules<'m> {
     type Held = Module<'m>;
     const CHECKS: Checks = Checks::Bytes;
-
-    fn about(&self) -> String {
-        let what = match (&self.compiled, std::env::var(NO_CACHE).as_deref()) {
-            (Some(_), _) => "code for this GPU",
-            _ if self.cached => "PTX that is the same each time, in the driver's cache on disk",
-            (None, Ok("1")) => "PTX, compiled each time",
-            (None, _) => {
-                "PTX, compiled each time, and written to the driver's cache on disk (CUDA_CACHE_DISABLE is not 1)"
-            }
-        };
-        format!("cuModuleLoadData of {} kernels, {what}; unloaded before the next, untimed", self.kernels)
-    }
 
     fn ready(&mut self) -> Result<(), Error> {
         if self.compiled.is_none() && !self.cached {
@@ -221,13 +208,6 @@ impl<'m> Lazy<'m> {
 impl Opened for Lazy<'_> {
     fn about(&self) -> String {
         format!("the first launch of one of {} kernels that are loaded when they are first used", self.names.len())
-    }
-
-    fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let mut first = FirstLaunches(self);
-        first.renew()?;
-        first.fire()?;
-        first.check()
     }
 
     fn prepare(&mut self, _seed: u64) -> Result<Box<dyn Subject + '_>, Error> {

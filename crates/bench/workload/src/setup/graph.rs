@@ -18,7 +18,8 @@ pub(crate) const INSTANTIATE: Entry = Entry {
 fn open<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'m> {
     let launches = Launches::new(machine, call.number, false)?;
     let graph = launches.graph()?;
-    Ok(Box::new(Measured::taking(Instantiates { graph, launches })))
+    let about = format!("cuGraphInstantiate of a chain of {} kernels; destroyed before the next, untimed", call.number);
+    Ok(Box::new(Measured::taking(Instantiates { graph, launches }, about)))
 }
 
 struct Instantiates<'m> {
@@ -30,13 +31,6 @@ struct Instantiates<'m> {
 impl<'m> Take for Instantiates<'m> {
     type Held = GraphExec<'m>;
     const CHECKS: Checks = Checks::Bytes;
-
-    fn about(&self) -> String {
-        format!(
-            "cuGraphInstantiate of a chain of {} kernels; destroyed before the next, untimed",
-            self.launches.kernels()
-        )
-    }
 
     #[inline]
     fn take(&mut self) -> Result<GraphExec<'m>, Error> {

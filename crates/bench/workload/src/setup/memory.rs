@@ -1,11 +1,11 @@
 //! GPU memory, pinned memory, and pageable memory that is pinned afterwards.
 
-use super::{Measured, Take};
+use super::{Calls, Measured, Take};
 use crate::entry::{Call, Entry, PLAIN, Result as Open};
 use crate::{Error, Machine, Unavailable, Wanted};
 use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
 
-/// Where no size is given.
+/// The size where none is given.
 const BYTES: u64 = 64 << 20;
 /// A virtual machine's memory is allocated by the hypervisor on first use, which would be measured otherwise.
 const TOUCHED: &str = "touched";
@@ -17,7 +17,9 @@ pub(crate) const MALLOC: Entry = Entry {
     about: "cuMemAlloc; freed before the next, untimed",
     bytes: BYTES,
     open: |machine, _, wanted| {
-        Ok(Box::new(Measured::taking(Mallocs { context: machine.context()?, bytes: size(wanted)? })))
+        let (context, bytes) = (machine.context()?, size(wanted)?);
+        let about = format!("{} ({bytes} bytes)", MALLOC.about);
+        Ok(Box::new(Measured::taking(Calls(move || Ok(DeviceBuffer::new(context, bytes)?)), about)))
     },
     ..PLAIN
 };
@@ -38,7 +40,11 @@ pub(crate) const HOST_REGISTER: Entry = Entry {
     form: "hostregister",
     about: "cuMemHostRegister of memory that was written before; unregistered before the next, untimed",
     bytes: BYTES,
-    open: open_registers,
+    open: |machine, _, wanted| {
+        let call = registers(machine, wanted)?;
+        let about = format!("{} ({} bytes)", HOST_REGISTER.about, call.bytes);
+        Ok(Box::new(Measured::taking(call, about)))
+    },
     ..PLAIN
 };
 
@@ -56,26 +62,7 @@ pub(crate) const HOST_UNREGISTER: Entry = Entry {
 };
 
 fn size(wanted: &Wanted) -> Result<usize, Error> {
-    let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-    usize::try_from(bytes).map_err(|_| Error::Memory { bytes })
-}
-
-struct Mallocs<'m> {
-    context: &'m Context,
-    bytes: usize,
-}
-
-impl<'m> Take for Mallocs<'m> {
-    type Held = DeviceBuffer<'m>;
-
-    fn about(&self) -> String {
-        format!("{} ({} bytes)", MALLOC.about, self.bytes)
-    }
-
-    #[inline]
-    fn take(&mut self) -> Result<DeviceBuffer<'m>, Error> {
-        Ok(DeviceBuffer::new(self.context, self.bytes)?)
-    }
+    usize::try_from(wanted.bytes).map_err(|_| Error::Memory { bytes: wanted.bytes })
 }
 
 fn open_host_allocs<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
@@ -84,7 +71,8 @@ fn open_host_allocs<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> O
         // Twice as much: the kernel need not return exactly the same pages.
         drop(written(2 * bytes)?);
     }
-    Ok(Box::new(Measured::taking(HostAllocs { context, bytes })))
+    let about = format!("cuMemHostAlloc of {bytes} bytes; freed before the next, untimed");
+    Ok(Box::new(Measured::taking(Calls(move || Ok(PinnedBuffer::as_given(context, bytes)?)), about)))
 }
 
 /// Memory of which every page has been written, as words.
@@ -95,28 +83,6 @@ fn written(bytes: usize) -> Result<Vec<u64>, Error> {
     memory.resize(bytes.div_ceil(8), 0x5a5a_5a5a_5a5a_5a5a);
     std::hint::black_box(memory.as_slice());
     Ok(memory)
-}
-
-struct HostAllocs<'m> {
-    context: &'m Context,
-    bytes: usize,
-}
-
-impl<'m> Take for HostAllocs<'m> {
-    type Held = PinnedBuffer<'m>;
-
-    fn about(&self) -> String {
-        format!("cuMemHostAlloc of {} bytes; freed before the next, untimed", self.bytes)
-    }
-
-    #[inline]
-    fn take(&mut self) -> Result<PinnedBuffer<'m>, Error> {
-        Ok(PinnedBuffer::as_given(self.context, self.bytes)?)
-    }
-}
-
-fn open_registers<'m>(machine: &'m Machine, _: &Call, wanted: &Wanted) -> Open<'m> {
-    Ok(Box::new(Measured::taking(registers(machine, wanted)?)))
 }
 
 fn registers<'m>(machine: &'m Machine, wanted: &Wanted) -> Result<Registers<'m>, Error> {
@@ -138,10 +104,6 @@ struct Registers<'m> {
 
 impl<'m> Take for Registers<'m> {
     type Held = Registration<'m>;
-
-    fn about(&self) -> String {
-        format!("{} ({} bytes)", HOST_REGISTER.about, self.bytes)
-    }
 
     #[inline]
     fn take(&mut self) -> Result<Registration<'m>, Error> {

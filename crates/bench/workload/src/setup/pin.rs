@@ -8,7 +8,7 @@ use crate::{Buffer, Difference};
 use crate::{Checks, Error, Machine, Wanted, Wrong};
 use std::time::Duration;
 
-/// Where no size is given.
+/// The size where none is given.
 const BYTES: u64 = 64 << 20;
 /// Pinned host memory, not the GPU's.
 const HOST: &str = "host";
@@ -22,7 +22,11 @@ pub(crate) const PIN: Entry = Entry {
     about: "a device's pin of GPU memory, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
     bytes: BYTES,
     words: &[HOST],
-    open: |machine, call, wanted| Ok(Box::new(Measured::taking(Pins::new(machine, call, wanted)?))),
+    open: |machine, call, wanted| {
+        let call = Pins::new(machine, call, wanted)?;
+        let about = format!("pins {}; unpinned before the next, untimed", call.of);
+        Ok(Box::new(Measured::taking(call, about)))
+    },
     ..PLAIN
 };
 
@@ -52,7 +56,7 @@ struct Pins<'m> {
 
 impl<'m> Pins<'m> {
     fn new(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Result<Pins<'m>, Error> {
-        let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
+        let bytes = wanted.bytes;
         let mut device = crate::device::open(machine)?;
         let to_host = call.has(HOST);
         let memory = if to_host { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
@@ -68,10 +72,6 @@ impl<'m> Pins<'m> {
 impl Take for Pins<'_> {
     type Held = Handle;
     const CHECKS: Checks = Checks::Bytes;
-
-    fn about(&self) -> String {
-        format!("pins {}; unpinned before the next, untimed", self.of)
-    }
 
     #[inline]
     fn take(&mut self) -> Result<Handle, Error> {

@@ -1,31 +1,16 @@
 //! A stream.
 
-use super::{Measured, Take};
-use crate::Error;
+use super::{Calls, Measured};
 use crate::entry::{Entry, PLAIN};
-use cuda::{Context, Stream};
+use cuda::Stream;
 
 pub(crate) const STREAM: Entry = Entry {
     name: "stream",
     form: "stream",
     about: "cuStreamCreate; destroyed before the next, untimed",
-    open: |machine, _, _| Ok(Box::new(Measured::taking(Streams { context: machine.context()? }))),
+    open: |machine, _, _| {
+        let context = machine.context()?;
+        Ok(Box::new(Measured::taking(Calls(|| Ok(Stream::new(context)?)), STREAM.about.into())))
+    },
     ..PLAIN
 };
-
-struct Streams<'m> {
-    context: &'m Context,
-}
-
-impl<'m> Take for Streams<'m> {
-    type Held = Stream<'m>;
-
-    fn about(&self) -> String {
-        STREAM.about.into()
-    }
-
-    #[inline]
-    fn take(&mut self) -> Result<Stream<'m>, Error> {
-        Ok(Stream::new(self.context)?)
-    }
-}

@@ -69,9 +69,7 @@ impl Layer for Told {
 /// A second GPU that is the first one with another number.
 fn two(engines: &[(u16, u32)]) -> Machine {
     let driver = Told { driver: SoftDriver::new(Mode::Strict), engines: engines.to_vec() };
-    let machine = Machine::of_driver(Arc::new(driver), false).unwrap();
-    let peer = Machine::of_space(machine.space().unwrap().clone());
-    machine.with_peer(peer)
+    super::with_itself(Machine::of_driver(Arc::new(driver), false).unwrap())
 }
 
 fn about(machine: &Machine, name: &str) -> String {

@@ -1,7 +1,7 @@
 //! GPU memory as another device on the bus finds it.
 
 use super::{KIB, TIMEOUT, reason, soft};
-use workload::device::{OnBus, Reachable};
+use workload::device::OnBus;
 use workload::routes::open;
 use workload::spec::{End, Host, Memory};
 use workload::{Buffer, verify};

@@ -2,6 +2,7 @@
 
 use super::machine;
 use crate::failure::Failure;
+use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
@@ -20,8 +21,30 @@ use std::time::Instant;
 use terminal::number;
 use terminal::table::Style;
 
+/// Run an experiment: every transfer a sample, what is compared takes turns
 #[derive(Debug, clap::Args)]
-#[group(skip)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench --list", "the experiments that come with doorbell"),
+        ("doorbell bench smoke", "half a minute, on a machine with a GPU"),
+        ("doorbell bench crossover -o crossover", "samples, figures and plots in a folder"),
+        ("doorbell bench my.toml --dry-run", "what it would do, and how long that takes"),
+        ("doorbell bench setups --set matrix.policy=stock,pi --set run.duration=2s", ""),
+        ("doorbell bench -o crossover --resume", "go on with a run that was stopped"),
+        ("doorbell bench --show crossover", "print a finished run again"),
+        ("doorbell bench smoke --gpu soft", "whether it works, never how fast"),
+    ])
+    .text("An experiment is a TOML file: what is measured, beside which load, in which combinations. Copy a shipped one and \
+           change it. A run is a folder: samples as Parquet, figures as JSON, plots. Ctrl-C keeps what is finished; a second one waits \
+           for no process.")
+    .statuses(&[
+        (0, "done, and every bound of the experiment holds"),
+        (1, "a bound of the experiment does not hold"),
+        (2, "an error, or something that is measured failed"),
+        (77, "nothing can be measured on this machine"),
+        (130, "stopped by Ctrl-C"),
+    ])
+)]
 pub struct Args {
     /// A file, for example my.toml, or the name of a shipped experiment, for example smoke
     #[arg(value_name = "EXPERIMENT")]
@@ -337,12 +360,7 @@ pub fn read_named(
 
 /// The environment of the measurement.
 pub fn surroundings(gpu: experiment::Gpu) -> environment::Environment {
-    let gpu = match gpu {
-        experiment::Gpu::Soft => environment::Gpu::Soft,
-        experiment::Gpu::None => environment::Gpu::None,
-        experiment::Gpu::Real => environment::Gpu::Real { pci: None },
-    };
-    environment::Environment::gather(gpu, Some(Clock::new().calibrated()), Vec::new())
+    environment::Environment::gather(measure::stage::gpu_of(gpu), Some(Clock::new().calibrated()), Vec::new())
 }
 
 /// Exit status of a run that Ctrl-C ended.

@@ -95,11 +95,7 @@ fn soak_clock(folder: &Folder) -> Result<SoakClock, Error> {
 }
 
 fn held(gpu: experiment::Gpu) -> Held {
-    let held = environment::Held::now(match gpu {
-        experiment::Gpu::Soft => environment::Gpu::Soft,
-        experiment::Gpu::None => environment::Gpu::None,
-        experiment::Gpu::Real => environment::Gpu::Real { pci: None },
-    });
+    let held = environment::Held::now(measure::stage::gpu_of(gpu));
     Held {
         rss_bytes: held.rss_bytes.ok(),
         mappings: held.mappings.ok(),

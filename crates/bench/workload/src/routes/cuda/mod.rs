@@ -18,7 +18,6 @@ mod stream;
 use self::stream::{End, How, InStream, Pieces};
 use super::batch::{self, PIECES};
 use super::call::Call;
-use crate::buffer::Buffer;
 use crate::ends::{Direction, Ends, between_gpus, both_ways, seat};
 use crate::error::Error;
 use crate::executor::{self, Transfer};
@@ -225,10 +224,6 @@ impl<'m> Copies<'m> {
 }
 
 impl executor::Executor for Copies<'_> {
-    fn reach(&mut self, _: &Buffer<'_>, _: &Buffer<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
     fn prepare<'r>(&'r mut self, ends: Ends<'r>, bytes: u64) -> Result<Box<dyn Transfer + 'r>, Error> {
         ends.check(bytes)?;
         if ends.source.gpu().is_some() && ends.destination.gpu().is_some() {

@@ -9,10 +9,10 @@ use crate::executor::{Executor, Transfer};
 use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::routes::entry::Found;
-use crate::routes::{dma, registry};
+use crate::routes::{dma, polling, registry};
 use crate::spec::{End, Host, Memory, Spec};
 use machine::Unavailable;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of a piece. Longer transfers are whole pieces.
 const PIECE: u64 = 4 << 20;
@@ -126,14 +126,7 @@ impl Transfer for Pieces<'_> {
         if self.left[0] == 0 {
             return Err(Error::Idle);
         }
-        let begun = Instant::now();
-        while !self.poll()? {
-            if begun.elapsed() > timeout {
-                return Err(Error::Late { bytes: self.piece * self.count, after: timeout });
-            }
-            std::hint::spin_loop();
-        }
-        Ok(())
+        polling::ended(timeout, self.piece * self.count, || self.poll())
     }
 
     fn ends(&self) -> Option<&dyn Inspect> {

@@ -9,10 +9,10 @@ mod mover;
 mod spaced;
 mod submitter;
 
-use crate::saturate::Error;
 use crate::saturate::queue::Queue;
 use crate::saturate::source::{Opened, Shape, Source, Target, filled};
 use crate::saturate::walk::IMAGES;
+use crate::{Error, Unavailable};
 use gathered::{Counted, Gathered};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyFlush, CopyRelease, Engine, Memory};
 use mover::Mover;
@@ -42,10 +42,11 @@ impl Engines {
         let all = space.device().engines().map_err(gpu::Error::from)?;
         if let Some(missing) = named.iter().find(|n| !all.iter().any(|engine| engine.number == **n)) {
             let there: Vec<String> = all.iter().map(|engine| engine.number.to_string()).collect();
-            return Err(Error::Unavailable(format!(
+            return Err(Unavailable::new(format!(
                 "this GPU has no copy engine {missing}; it has {}",
                 there.join(", ")
-            )));
+            ))
+            .into());
         }
         let numbers = [ce_caps::SYSMEM_READ, ce_caps::SYSMEM_WRITE].map(|made_for| match named {
             [] => {
@@ -56,7 +57,7 @@ impl Engines {
             named => named.to_vec(),
         });
         if numbers[0].is_empty() {
-            return Err(Error::Unavailable("no copy engine of this GPU runs concurrently with kernels".into()));
+            return Err(Unavailable::new("no copy engine of this GPU runs concurrently with kernels").into());
         }
         Ok(Engines { space: space.clone(), numbers })
     }
@@ -77,7 +78,7 @@ impl Source for Engines {
         let numbers = self.numbers(shape.target);
         let Some(numbers) = numbers.get(..shape.devices as usize) else {
             let what = format!("{} copy engines are asked for, and {} take I/Os here", shape.devices, numbers.len());
-            return Err(Error::Unavailable(what));
+            return Err(Unavailable::new(what).into());
         };
         let mut open = Engaged {
             queues: Vec::new(),
@@ -123,7 +124,8 @@ impl Engaged {
             ..ChannelOptions::default()
         };
         let mut channel = Channel::new(space, Engine::Copy(number), options)?;
-        let ends = submitter::Ends { target: target.region(), device: device.region(), bytes: shape.bytes };
+        let bytes = u32::try_from(shape.bytes).map_err(|_| gpu::Error::Length(shape.bytes))?;
+        let ends = submitter::Ends { target: target.region(), device: device.region(), bytes };
         submitter::first(&mut channel, &ends, FIRST)?;
         // GPU memory is read through the GPU only by copy engines.
         let release = CopyRelease::Word;

@@ -2,10 +2,10 @@
 //! consists of several, and completes when all have. The data goes directly from the drive to host memory or GPU memory; the queues are in host
 //! memory.
 
-use crate::saturate::Error;
 use crate::saturate::queue::{Done, Place, Queue};
 use crate::saturate::source::{Opened, Shape, Source, Target};
 use crate::saturate::walk::IMAGES;
+use crate::{Buffer, Error, Unavailable};
 use drivers::nvme::{self, Controller, Depth, Io, Namespace, Outcome, Piece};
 use pcie::{Memory, Peer};
 use std::time::{Duration, Instant};
@@ -33,6 +33,16 @@ pub trait Behind {
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error>;
 }
 
+impl Behind for Buffer<'_> {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        Buffer::write(self, at as i64, bytes)
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        Buffer::read(self, at as i64, into)
+    }
+}
+
 /// Drives, and where they may read to.
 pub struct Drives<'g> {
     all: Vec<Drive>,
@@ -52,14 +62,6 @@ impl<'g> Drives<'g> {
     }
 }
 
-fn failed(error: nvme::Error) -> Error {
-    Error::Device(error.to_string())
-}
-
-fn on_bus(error: pcie::Error) -> Error {
-    Error::Device(error.to_string())
-}
-
 impl<'g> Source for Drives<'g> {
     fn about(&self) -> String {
         let one = |drive: &Drive| format!("{} {}", drive.controller.page().model, drive.controller.identity().address);
@@ -70,19 +72,19 @@ impl<'g> Source for Drives<'g> {
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
         let Some(drives) = self.all.get(..shape.devices as usize) else {
             let what = format!("{} drives are requested, and there are {}", shape.devices, self.all.len());
-            return Err(Error::Unavailable(what));
+            return Err(Unavailable::new(what).into());
         };
         if shape.armed {
-            return Err(Error::Unavailable("only copy engines have gates".into()));
+            return Err(Unavailable::new("only copy engines have gates").into());
         }
         let mut open = Open { queues: Vec::new(), lanes: Vec::new(), gpu: None };
         let (mut at, deadline) = (0, self.timeout);
         for drive in drives {
             let reach = match (shape.target, &self.gpu) {
                 (Target::Host, _) => None,
-                (Target::Gpu, Some(gpu)) => Some(drive.controller.reach(&gpu.peer).map_err(failed)?),
+                (Target::Gpu, Some(gpu)) => Some(drive.controller.reach(&gpu.peer).map_err(Error::card)?),
                 (Target::Gpu, None) => {
-                    return Err(Error::Unavailable("no GPU was given whose memory can be a target".into()));
+                    return Err(Unavailable::new("no GPU was given whose memory can be a target").into());
                 }
             };
             let block = drive.namespace.block_bytes();
@@ -93,17 +95,17 @@ impl<'g> Source for Drives<'g> {
                     shape.bytes,
                     drive.namespace.bytes()
                 );
-                return Err(Error::Unavailable(what));
+                return Err(Unavailable::new(what).into());
             }
             for queue in 0..u64::from(shape.queues) {
                 let memory = match &reach {
                     Some(memory) => memory.clone(),
-                    None => drive.controller.allocate(shape.part).map_err(failed)?,
+                    None => drive.controller.allocate(shape.part).map_err(Error::card)?,
                 };
                 let base = if reach.is_some() { at } else { 0 };
-                memory.holds(base, shape.part).map_err(on_bus)?;
-                let slots = u16::try_from(shape.depth)
-                    .map_err(|_| Error::Unavailable("a queue has 65,535 slots at most".into()))?;
+                memory.holds(base, shape.part)?;
+                let slots =
+                    u16::try_from(shape.depth).map_err(|_| Unavailable::new("a queue has 65,535 slots at most"))?;
                 let (parts, most) = parts(shape.bytes, drive.controller.largest_transfer(), block)?;
                 let needed = u32::from(slots) * u32::from(parts);
                 let room = drive.controller.largest_depth();
@@ -112,10 +114,10 @@ impl<'g> Source for Drives<'g> {
                         "{needed} commands of {most} bytes for {} I/Os of {}: a queue of this drive has {room}",
                         shape.depth, shape.bytes
                     );
-                    Error::Unavailable(what)
+                    Unavailable::new(what)
                 })?;
                 let depth = Depth { slots, most_bytes: most, deadline };
-                let taken = drive.controller.queue(&depth).map_err(failed)?;
+                let taken = drive.controller.queue(&depth).map_err(Error::card)?;
                 let from = queue * IMAGES * shape.part;
                 open.queues.push(Box::new(Commands {
                     queue: taken,
@@ -133,8 +135,8 @@ impl<'g> Source for Drives<'g> {
                     idle: 0,
                 }));
                 let reader =
-                    drive.controller.queue(&Depth { slots: ONE, most_bytes: STEP, deadline }).map_err(failed)?;
-                let staging = drive.controller.allocate(STEP).map_err(failed)?;
+                    drive.controller.queue(&Depth { slots: ONE, most_bytes: STEP, deadline }).map_err(Error::card)?;
+                let staging = drive.controller.allocate(STEP).map_err(Error::card)?;
                 open.lanes.push(Lane { reader, staging, namespace: drive.namespace.clone(), from, memory, base });
                 at += shape.part;
             }
@@ -158,7 +160,7 @@ fn parts(bytes: u64, largest: u64, block: u64) -> Result<(u16, u64), Error> {
     let parts = if most == 0 { 0 } else { bytes.div_ceil(most) };
     match u16::try_from(parts) {
         Ok(parts) if parts > 0 => Ok((parts, most)),
-        _ => Err(Error::Unavailable(format!("I/Os of {bytes} bytes, and the drive moves {largest} by a command"))),
+        _ => Err(Unavailable::new(format!("I/Os of {bytes} bytes, and the drive moves {largest} by a command")).into()),
     }
 }
 
@@ -184,7 +186,7 @@ impl Open<'_, '_> {
         let lane = &self.lanes[queue];
         match &mut self.gpu {
             Some(gpu) => gpu.write(lane.base + at, bytes),
-            None => lane.memory.store(lane.base + at, bytes).map_err(on_bus),
+            None => Ok(lane.memory.store(lane.base + at, bytes)?),
         }
     }
 }
@@ -201,10 +203,10 @@ impl Lane {
         let step = self.step(block);
         for (n, part) in into.chunks_mut(step as usize).enumerate() {
             let (first, bytes) = (self.from + at + n as u64 * step, part.len() as u64);
-            self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(failed)?;
-            let io = self.namespace.read(first / block, bytes / block).map_err(failed)?;
-            self.reader.complete(0, &io).map_err(failed)?;
-            self.staging.load(0, part).map_err(on_bus)?;
+            self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(Error::card)?;
+            let io = self.namespace.read(first / block, bytes / block).map_err(Error::card)?;
+            self.reader.complete(0, &io).map_err(Error::card)?;
+            self.staging.load(0, part)?;
         }
         Ok(())
     }
@@ -228,7 +230,7 @@ impl<'s> Opened<'s> for Open<'s, '_> {
         let lane = &self.lanes[queue];
         match &mut self.gpu {
             Some(gpu) => gpu.read(lane.base + at, into),
-            None => lane.memory.load(lane.base + at, into).map_err(on_bus),
+            None => Ok(lane.memory.load(lane.base + at, into)?),
         }
     }
 }
@@ -272,11 +274,11 @@ impl Commands {
     fn command(&mut self, slot: u16, place: Place, at: u64, bytes: u64) -> Result<(), Error> {
         let block = self.namespace.block_bytes();
         let piece = Piece::new(&self.target, self.base + place.target + at, bytes);
-        self.queue.prepare(slot, &[piece]).map_err(failed)?;
+        self.queue.prepare(slot, &[piece]).map_err(Error::card)?;
         let (first, blocks) = (self.block + (place.device + at) / block, bytes / block);
-        let io = self.namespace.read(first, blocks).map_err(failed)?;
+        let io = self.namespace.read(first, blocks).map_err(Error::card)?;
         if self.batch == 1 {
-            return self.queue.submit(slot, &io).map_err(failed);
+            return self.queue.submit(slot, &io).map_err(Error::card);
         }
         self.gathered.push((slot, io));
         if self.gathered.len() < self.batch { Ok(()) } else { self.ring() }
@@ -314,7 +316,7 @@ impl Queue for Commands {
 
     fn ring(&mut self) -> Result<(), Error> {
         if !self.gathered.is_empty() {
-            self.queue.submit_batch(&self.gathered).map_err(failed)?;
+            self.queue.submit_batch(&self.gathered).map_err(Error::card)?;
             self.gathered.clear();
         }
         Ok(())
@@ -323,12 +325,12 @@ impl Queue for Commands {
     #[inline]
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
         let room = into.len().min(LOOK);
-        let count = self.queue.reap(&mut self.done[..room]).map_err(failed)?;
+        let count = self.queue.reap(&mut self.done[..room]).map_err(Error::card)?;
         let mut ended = 0;
         for n in 0..count {
             let status = match self.done[n].outcome {
                 Outcome::Status(status) => status.bits().into(),
-                Outcome::Lost(lost) => return Err(Error::Device(lost.to_string())),
+                Outcome::Lost(lost) => return Err(Error::Told(lost.to_string())),
             };
             if let Some(done) = self.ended(self.done[n].slot, status) {
                 into[ended] = done;
@@ -338,7 +340,7 @@ impl Queue for Commands {
         self.idle = if count > 0 { 0 } else { self.idle + 1 };
         if self.idle == VAIN {
             self.idle = 0;
-            self.queue.expire(Instant::now()).map_err(failed)?;
+            self.queue.expire(Instant::now()).map_err(Error::card)?;
         }
         Ok(ended)
     }

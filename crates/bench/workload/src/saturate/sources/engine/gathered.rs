@@ -1,8 +1,8 @@
 //! Copies that are batched under one doorbell. One release completes all of them, or each copy counts up a word.
 
 use super::submitter::{Ends, UnderWay};
-use crate::saturate::Error;
 use crate::saturate::queue::{Done, Place, Queue};
+use crate::{Error, Unavailable};
 use gpu::{Burst, Channel, Copies, CopyMode, CopyRelease, Memory, Region};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,11 @@ impl Gathered {
         batch: u32,
         way: (CopyMode, CopyRelease),
     ) -> Result<Gathered, Error> {
-        let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
         // An I/O is submitted after the one `depth` before it has completed.
         let sizes = (batch as usize, depth.div_ceil(batch) as usize + 1);
-        let burst = Burst::new(&mut channel, (&ends.target, &ends.device), bytes, way, sizes)?;
+        let burst = Burst::new(&mut channel, (&ends.target, &ends.device), ends.bytes, way, sizes)?;
         let under_way = UnderWay::new(&channel, depth);
-        Ok(Gathered { burst, batch: sizes.0, under_way, bases: (ends.target.va(), ends.device.va()), channel })
+        Ok(Gathered { burst, batch: sizes.0, under_way, bases: ends.bases(), channel })
     }
 }
 
@@ -93,7 +92,7 @@ impl Counted {
             let what = format!(
                 "{depth} I/Os with a completion each, {batch} per doorbell: at most {SUBMISSIONS} doorbells' worth can be in flight; use a smaller depth"
             );
-            return Err(Error::Unavailable(what));
+            return Err(Unavailable::new(what).into());
         }
         let copies = Copies::new(&mut channel)?;
         let under_way = UnderWay::new(&channel, depth);
@@ -137,7 +136,7 @@ impl Queue for Counted {
         let mut written = self.copies.begin(&mut self.channel)?;
         for (n, (_, place)) in self.gathered.iter().enumerate() {
             let (to, from) = ((&self.ends.target, place.target), (&self.ends.device, place.device));
-            written.copy(to, from, self.ends.bytes)?;
+            written.copy(to, from, self.ends.bytes.into())?;
             written.release((&self.word.region, 0), (self.word.submitted + n as u64 + 1) as u32)?;
         }
         let ticket = written.submit()?;

@@ -1,6 +1,6 @@
 //! Moves bytes into and out of any memory, outside the measured time: loads through BAR1 reach 0.7 GB/s, a copy engine 50.
 
-use crate::saturate::Error;
+use crate::Error;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine, Memory, Place, Region};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! I/Os with a doorbell each, of which not each releases the tracker. Either one release completes several, or each writes a word without a flush,
 //! and a flushed release follows after several.
 
-use super::submitter::{Ends, UnderWay};
-use crate::saturate::Error;
+use super::submitter::{Ends, Turns, UnderWay};
 use crate::saturate::queue::{Done, Place, Queue};
+use crate::{Error, Unavailable};
 use gpu::{Channel, CopyFlush, CopyMode, CopyRelease, Place as Lies, Prepared, Semaphore, Semaphores, Told};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,32 +39,6 @@ pub struct Spaced {
     word: Option<Arc<Semaphore>>,
 }
 
-/// Copies that take turns.
-struct Turns {
-    all: Vec<Prepared>,
-    next: usize,
-}
-
-impl Turns {
-    /// Enough copies for this many in flight.
-    fn new(slots: u32, mut make: impl FnMut() -> Result<Prepared, gpu::Error>) -> Result<Turns, Error> {
-        let (mut all, mut there) = (Vec::new(), 0);
-        while there < slots.max(1) {
-            let one = make()?;
-            there += one.slots() as u32;
-            all.push(one);
-        }
-        Ok(Turns { all, next: 0 })
-    }
-
-    #[inline]
-    fn next(&mut self) -> &mut Prepared {
-        let at = self.next;
-        self.next = if at + 1 == self.all.len() { 0 } else { at + 1 };
-        &mut self.all[at]
-    }
-}
-
 impl Spaced {
     pub fn new(
         mut channel: Channel,
@@ -73,18 +47,17 @@ impl Spaced {
         mode: CopyMode,
         completions: Completions,
     ) -> Result<Spaced, Error> {
-        let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
         let (every, ahead, told) = match completions {
             Completions::Every(every) => (every, 0, None),
             Completions::Words(place, flush) => {
                 let word = Semaphores::new_in(channel.space(), place)?.alloc().map(Arc::new);
-                let word = word.ok_or_else(|| Error::Unavailable("a page of semaphores has none".into()))?;
+                let word = word.ok_or_else(|| Unavailable::new("a page of semaphores has none"))?;
                 (FLUSHED, 2 * FLUSHED, Some(Told { word, flush }))
             }
         };
         // An I/O is submitted when the one `depth` before it has completed, and the tracker is at most `ahead` behind that.
         let slots = depth + ahead;
-        let (to, from) = (&ends.target, &ends.device);
+        let (to, from, bytes) = (&ends.target, &ends.device, ends.bytes);
         let without =
             Turns::new(slots, || Prepared::copy_untracked(&mut channel, to, from, bytes, mode, told.clone()))?;
         let with = Turns::new(slots.div_ceil(every), || {
@@ -97,7 +70,7 @@ impl Spaced {
             since: 0,
             ahead: ahead.into(),
             under_way: UnderWay::new(&channel, depth),
-            bases: (to.va(), from.va()),
+            bases: ends.bases(),
             channel,
             word: told.map(|told| told.word),
         })
@@ -110,7 +83,7 @@ impl Queue for Spaced {
         let (target, device) = self.bases;
         let releases = self.since + 1 == self.every;
         let copies = if releases { &mut self.with } else { &mut self.without };
-        let ticket = copies.next().submit_at(&mut self.channel, target + place.target, device + place.device)?;
+        let ticket = copies.turn().submit_at(&mut self.channel, target + place.target, device + place.device)?;
         self.since = if releases { 0 } else { self.since + 1 };
         self.under_way.push(slot, ticket.number(), ticket);
         Ok(())

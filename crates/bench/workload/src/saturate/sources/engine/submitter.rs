@@ -1,7 +1,7 @@
 //! What all ways to submit copies share, and two of these ways: each copy alone, or copies that wait at gates.
 
-use crate::saturate::Error;
 use crate::saturate::queue::{Done, Place, Queue};
+use crate::{Error, Unavailable};
 use gpu::{Armed, Channel, CopyMode, CopyRelease, Observer, Prepared, Region, Ticket};
 use std::time::Duration;
 
@@ -9,15 +9,22 @@ use std::time::Duration;
 pub struct Ends {
     pub target: Region,
     pub device: Region,
-    pub bytes: u64,
+    pub bytes: u32,
+}
+
+impl Ends {
+    /// Start of target and device.
+    pub fn bases(&self) -> (u64, u64) {
+        (self.target.va(), self.device.va())
+    }
 }
 
 /// Bytes of the first copy.
-const SMALL: u64 = 8;
+const SMALL: u32 = 8;
 
 /// Does one small copy: a channel that cannot do it is found before the load starts.
 pub fn first(channel: &mut Channel, ends: &Ends, limit: Duration) -> Result<(), Error> {
-    let bytes = SMALL.min(ends.bytes) as u32;
+    let bytes = SMALL.min(ends.bytes);
     let mut one = Prepared::copy(channel, &ends.target, &ends.device, bytes, CopyMode::Plain)?;
     let ticket = one.submit(channel)?;
     Ok(channel.wait(ticket, limit)?)
@@ -129,14 +136,36 @@ impl UnderWay {
     }
 }
 
-/// Slots of one prepared copy at least.
-const SLOTS: u32 = 32;
+/// Copies that take turns.
+pub struct Turns {
+    all: Vec<Prepared>,
+    next: usize,
+}
+
+impl Turns {
+    /// Enough copies for this many in flight.
+    pub fn new(slots: u32, mut make: impl FnMut() -> Result<Prepared, gpu::Error>) -> Result<Turns, Error> {
+        let (mut all, mut there) = (Vec::new(), 0);
+        while there < slots.max(1) {
+            let one = make()?;
+            there += one.slots() as u32;
+            all.push(one);
+        }
+        Ok(Turns { all, next: 0 })
+    }
+
+    #[inline]
+    pub fn turn(&mut self) -> &mut Prepared {
+        let at = self.next;
+        self.next = if at + 1 == self.all.len() { 0 } else { at + 1 };
+        &mut self.all[at]
+    }
+}
 
 /// Each I/O is one submission.
 pub struct Each {
     /// Declared before the channel, which may still read them.
-    prepared: Vec<Prepared>,
-    next: usize,
+    prepared: Turns,
     under_way: UnderWay,
     /// Start of target and device.
     bases: (u64, u64),
@@ -150,12 +179,11 @@ impl Each {
         depth: u32,
         (mode, release): (CopyMode, CopyRelease),
     ) -> Result<Each, Error> {
-        let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
-        let prepared = (0..depth.div_ceil(SLOTS))
-            .map(|_| Prepared::copy(&mut channel, &ends.target, &ends.device, bytes, (mode, release)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let prepared = Turns::new(depth, || {
+            Prepared::copy(&mut channel, &ends.target, &ends.device, ends.bytes, (mode, release))
+        })?;
         let under_way = UnderWay::new(&channel, depth);
-        Ok(Each { prepared, next: 0, under_way, bases: (ends.target.va(), ends.device.va()), channel })
+        Ok(Each { prepared, under_way, bases: ends.bases(), channel })
     }
 }
 
@@ -163,9 +191,7 @@ impl Queue for Each {
     #[inline]
     fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
         let (target, device) = self.bases;
-        let prepared = &mut self.prepared[self.next];
-        let ticket = prepared.submit_at(&mut self.channel, target + place.target, device + place.device)?;
-        self.next = if self.next + 1 == self.prepared.len() { 0 } else { self.next + 1 };
+        let ticket = self.prepared.turn().submit_at(&mut self.channel, target + place.target, device + place.device)?;
         self.under_way.push(slot, ticket.number(), ticket);
         Ok(())
     }
@@ -195,14 +221,13 @@ impl AtGates {
         if depth > most {
             let what =
                 format!("{depth} I/Os in flight: a channel has gates for {most}; use a smaller depth and more queues");
-            return Err(Error::Unavailable(what));
+            return Err(Unavailable::new(what).into());
         }
-        let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
         let under_way = UnderWay::new(&channel, depth);
-        let mut armed = Armed::copy(Box::new(channel), &ends.target, &ends.device, bytes, mode, release)?;
+        let mut armed = Armed::copy(Box::new(channel), &ends.target, &ends.device, ends.bytes, mode, release)?;
         // Others use the engine before the first I/O does.
         armed.rest()?;
-        Ok(AtGates { armed, under_way, bases: (ends.target.va(), ends.device.va()) })
+        Ok(AtGates { armed, under_way, bases: ends.bases() })
     }
 }
 
