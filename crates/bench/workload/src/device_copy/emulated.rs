@@ -43,19 +43,18 @@ impl Default for Sizes {
 }
 
 impl Emulated {
-    /// Starts QEMU, which ends with the card. `machine` is the kind: `q35` or `pc`.
+    /// Starts QEMU, which ends with the card.
     ///
     /// # Errors
     /// [`crate::Unavailable`] if QEMU is not installed, and errors of QEMU.
-    pub fn start(machine: &str, sizes: Sizes) -> Result<Emulated, Error> {
+    pub fn start(sizes: Sizes) -> Result<Emulated, Error> {
         if !installed() {
             let program = pcie::qemu::PROGRAM;
             let hint = format!("the emulated card needs {program}, which is not installed (Debian: qemu-system-x86)");
             return Err(crate::Unavailable::new(hint).into());
         }
         let video = memory_file(sizes.video)?;
-        let builder =
-            Machine::builder().machine(machine).ram(RAM).peer_memory(video.try_clone().map_err(system)?).args(CLOCK);
+        let builder = Machine::builder().ram(RAM).peer_memory(video.try_clone().map_err(system)?).args(CLOCK);
         let machine = builder.device("edu,dma_mask=0xffffffffffffffff").start()?;
         let bus = machine.peer().0.bus;
         let edu = Edu::new(machine.function(0)?, u64::MAX).map_err(of)?;
