@@ -290,7 +290,7 @@ impl ConfigAccess {
 }
 
 /// Offset of a function's capability.
-pub(super) fn capability(access: &ConfigAccess, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
+fn capability(access: &ConfigAccess, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
     let mut bytes = Vec::with_capacity(256);
     for at in (0..256).step_by(4) {
         bytes.extend(access.read(address, at, 4)?.to_le_bytes());

@@ -37,6 +37,12 @@ use std::time::Duration;
 /// The program, looked up in PATH.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
+/// Whether it is there.
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file())
+}
+
 /// 2 GiB: what fits below the PCI hole.
 const MOST_RAM: u64 = 2 << 30;
 /// Time limit for an answer during the start: a busy computer may have to load QEMU from disk first.
