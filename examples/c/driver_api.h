@@ -1,4 +1,4 @@
-/* What the programs here that measure share: CUDA's driver API through dlopen, a session of doorbell's beside it, errors that end the program, the
+/* What the programs here and the tests of libdoorbell share: CUDA's driver API through dlopen, a session of doorbell's beside it, errors that end the program, the
  * clock, and SIGINT and SIGTERM, which end them with what they have. */
 #ifndef DRIVER_API_H
 #define DRIVER_API_H
@@ -41,6 +41,7 @@ typedef unsigned long long address_t;
     F(cuMemcpyDtoH, "cuMemcpyDtoH_v2", void *, address_t, size_t) \
     F(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", address_t, const void *, size_t, void *) \
     F(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void *, address_t, size_t, void *) \
+    F(cuMemsetD32Async, "cuMemsetD32Async", address_t, unsigned, size_t, void *) \
     F(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", address_t, void *, address_t, void *, size_t, void *) \
     F(cuStreamCreate, "cuStreamCreate", void **, unsigned) \
     F(cuStreamDestroy, "cuStreamDestroy_v2", void *) \

@@ -38,8 +38,7 @@ pub fn machine(card: &str) -> Result<Machine, Box<dyn std::error::Error>> {
     use std::os::fd::AsFd;
     match card.split_once('@') {
         None if card == "edu" => {
-            let emulated =
-                workload::device_copy::Emulated::start("q35", workload::device_copy::emulated::Sizes::default())?;
+            let emulated = workload::device_copy::Emulated::start(workload::device_copy::emulated::Sizes::default())?;
             let gpu = SoftDriver::with_video(Mode::Strict, emulated.video.as_fd(), emulated.bus)?;
             Ok(Machine::of_driver(std::sync::Arc::new(gpu), false)?.with_card(emulated.card))
         }

@@ -66,7 +66,7 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     std::fs::write(&image, bytes).unwrap();
     let drive = format!("file={},if=none,id=d0,format=raw,cache=unsafe", image.display());
     let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512,mdts=1";
-    let machine = Machine::builder().machine("q35").peer_memory(PEER).drive(drive).device(device).start().unwrap();
+    let machine = Machine::builder().peer_memory(PEER).drive(drive).device(device).start().unwrap();
     let controller = Controller::open(machine.function("nvme0").unwrap()).unwrap();
     let namespace = controller.namespace(1).unwrap();
     let (peer, at) = machine.peer();

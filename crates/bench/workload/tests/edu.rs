@@ -35,8 +35,8 @@ macro_rules! needs_qemu {
 }
 
 /// A card and a GPU of one machine.
-fn machine(kind: &str) -> (SoftDriver, Machine) {
-    let emulated = Emulated::start(kind, Sizes { own: 256 << 20, video: 256 << 20 }).unwrap();
+fn machine() -> (SoftDriver, Machine) {
+    let emulated = Emulated::start(Sizes { own: 256 << 20, video: 256 << 20 }).unwrap();
     let driver = SoftDriver::with_video(Mode::Strict, emulated.video.as_fd(), emulated.bus).unwrap();
     (driver, Machine::of_driver(Arc::new(driver), false).unwrap().with_card(emulated.card))
 }
@@ -53,7 +53,7 @@ fn every_path(machine: &Machine, paths: &[&str], sizes: &[u64]) {
 #[test]
 fn the_cards_dma_takes_every_path_byte_for_byte() {
     needs_qemu!();
-    let (driver, machine) = machine("q35");
+    let (driver, machine) = machine();
     every_path(&machine, &PATHS, &[1, 5003]);
     every_path(&machine, &["device[offset=3]->dma->gpu0[offset=261]", "host[offset=9]->dma->device"], &[4099]);
     assert_eq!(driver.counters().faults.load(std::sync::atomic::Ordering::Relaxed), 0);
@@ -67,7 +67,7 @@ fn the_cards_dma_takes_every_path_byte_for_byte() {
 #[ignore = "ten seconds; run by .ci/run"]
 fn the_cards_dma_takes_every_path_at_every_size() {
     needs_qemu!();
-    let (_driver, q35) = machine("q35");
+    let (_driver, machine) = machine();
     for name in PATHS {
         // The card needs its time for each piece, and there are 4,100 in 8 MiB: back, only C copies that much.
         let most = if name.starts_with("device") || name.contains("dma->device") && name.starts_with("gpu") {
@@ -75,15 +75,13 @@ fn the_cards_dma_takes_every_path_at_every_size() {
         } else {
             1 << 20
         };
-        let mut route = open(&q35, name, most).unwrap();
+        let mut route = open(&machine, name, most).unwrap();
         for bytes in [4 * KIB, 64 * KIB, 512 * KIB, 1 << 20, 4 << 20, 8 << 20] {
             if bytes <= most {
                 arrives(&mut route, bytes);
             }
         }
     }
-    let (_driver, pc) = machine("pc");
-    every_path(&pc, &PATHS, &[64 * KIB]);
 }
 
 /// One transfer; every byte of it and its neighbours are compared.
@@ -110,7 +108,7 @@ fn arrives(route: &mut Route<'_>, bytes: u64) {
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn what_is_read_goes_to_one_buffer_after_the_other() {
     needs_qemu!();
-    let (_driver, machine) = machine("q35");
+    let (_driver, machine) = machine();
     for (name, bytes) in [("device->dma[buffers=4]->gpu0", 5000), ("device->dma[buffers=2]->host", 300)] {
         let mut route = open(&machine, name, bytes).unwrap();
         assert_eq!(verify(&mut route, bytes, 3, TIMEOUT).unwrap(), None, "{name}");
@@ -134,7 +132,7 @@ fn what_is_read_goes_to_one_buffer_after_the_other() {
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn it_does_not_matter_where_the_bytes_are() {
     needs_qemu!();
-    let (_driver, machine) = machine("q35");
+    let (_driver, machine) = machine();
     let capacity = 32 << 20;
     for (name, bytes) in [("device->dma->gpu0", 4 * KIB), ("gpu0->dma->device", 777), ("device->staged->gpu0", 777)] {
         let mut route = open(&machine, name, capacity).unwrap();
@@ -149,7 +147,7 @@ fn it_does_not_matter_where_the_bytes_are() {
 #[test]
 fn what_the_card_does_not_reach_says_why() {
     needs_qemu!();
-    let (_driver, machine) = machine("q35");
+    let (_driver, machine) = machine();
     let refused = |name: &str, bytes| match open(&machine, name, bytes).err() {
         Some(Error::Unavailable(why)) => why.reason,
         other => panic!("{name}: {other:?}"),
@@ -187,7 +185,7 @@ fn what_the_card_does_not_reach_says_why() {
 fn two_lines_of_settings_take_the_direct_path() {
     use workload::device::transfers::{Mode, Settings, Transfers};
     needs_qemu!();
-    let (_driver, machine) = machine("q35");
+    let (_driver, machine) = machine();
     let sent: Vec<u8> = (0..9000u32).map(|at| (at * 7 + at / 256) as u8).collect();
     for (mode, about) in [(Mode::Host, "by way of host memory"), (Mode::GpuPinned, "straight to GPU 0")] {
         let own = Buffer::of_card(&machine).unwrap();
@@ -213,7 +211,7 @@ fn two_lines_of_settings_take_the_direct_path() {
 fn where_the_card_does_not_reach_the_gpu_the_host_is_the_way() {
     use workload::device::transfers::{Mode, Settings, Transfers};
     needs_qemu!();
-    let emulated = Emulated::start("q35", Sizes { own: 16 << 20, video: 1 << 20 }).unwrap();
+    let emulated = Emulated::start(Sizes { own: 16 << 20, video: 1 << 20 }).unwrap();
     let machine = Machine::of_driver(Arc::new(SoftDriver::new(doorbell_softgpu::Mode::Strict)), false)
         .unwrap()
         .with_card(emulated.card);

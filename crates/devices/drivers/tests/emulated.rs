@@ -10,10 +10,10 @@ fn word() -> Word {
     Word { destroy: vec!["unknown".into()], ..Word::of("qemu") }
 }
 
-fn blocks_are_read_and_written(kind: &str, block: u64) {
+fn blocks_are_read_and_written(block: u64) {
     needs_qemu!();
     let image = Image::new(4 << 20, 1);
-    let machine = machine(kind, image.drive(), block, "").pages(Pages::Scattered).start().unwrap();
+    let machine = machine(image.drive(), block, "").pages(Pages::Scattered).start().unwrap();
     let controller = open(&machine);
     assert_eq!((controller.page().serial.as_str(), controller.page().model.as_str()), ("doorbell", "QEMU NVMe Ctrl"));
     assert!(controller.is_functional());
@@ -56,20 +56,20 @@ fn blocks_are_read_and_written(kind: &str, block: u64) {
 }
 
 #[test]
-fn blocks_of_512_are_read_and_written_on_q35() {
-    blocks_are_read_and_written("q35", 512);
+fn blocks_of_512_are_read_and_written() {
+    blocks_are_read_and_written(512);
 }
 
 #[test]
-fn blocks_of_4096_are_read_and_written_on_pc() {
-    blocks_are_read_and_written("pc", 4096);
+fn blocks_of_4096_are_read_and_written() {
+    blocks_are_read_and_written(4096);
 }
 
 #[test]
 fn host_and_peer_memory_mix_in_one_command() {
     needs_qemu!();
     let image = Image::new(4 << 20, 1);
-    let machine = machine("q35", image.drive(), 512, "").pages(Pages::Scattered).start().unwrap();
+    let machine = machine(image.drive(), 512, "").pages(Pages::Scattered).start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 4);
@@ -98,7 +98,7 @@ fn host_and_peer_memory_mix_in_one_command() {
 fn a_mix_is_verified_and_wrong_bytes_are_counted() {
     needs_qemu!();
     let image = Image::new(4 << 20, 1);
-    let machine = machine("q35", image.drive(), 4096, "").start().unwrap();
+    let machine = machine(image.drive(), 4096, "").start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let peer = controller.reach(&machine.peer().0).unwrap();
@@ -146,7 +146,7 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
 fn only_the_users_own_word_lets_write() {
     needs_qemu!();
     let image = Image::empty(4 << 20);
-    let machine = machine("pc", image.drive(), 512, "").start().unwrap();
+    let machine = machine(image.drive(), 512, "").start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 8);
@@ -188,7 +188,7 @@ fn a_zoned_namespace_is_no_plain_one() {
     needs_qemu!();
     let image = Image::empty(16 << 20);
     let zones = "nvme-ns,bus=nvme0,drive=d0,zoned=true,zoned.zone_size=1M";
-    let builder = pcie::qemu::Machine::builder().machine("q35").drive(image.drive());
+    let builder = pcie::qemu::Machine::builder().drive(image.drive());
     let machine = builder.device("nvme,id=nvme0,serial=doorbell").device(zones).start().unwrap();
     let controller = open(&machine);
     let refused = controller.namespace(1).unwrap_err().to_string();
@@ -199,7 +199,7 @@ fn a_zoned_namespace_is_no_plain_one() {
 fn a_signal_of_the_terminal_does_not_reach_the_emulator() {
     needs_qemu!();
     let image = Image::empty(1 << 20);
-    let machine = machine("q35", image.drive(), 512, "").start().unwrap();
+    let machine = machine(image.drive(), 512, "").start().unwrap();
     // SAFETY: only reads numbers.
     let (own, its) = unsafe { (libc::getpgid(0), libc::getpgid(machine.process() as i32)) };
     assert!(its > 0 && its != own, "both are in the process group {own}");

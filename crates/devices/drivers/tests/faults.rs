@@ -31,7 +31,7 @@ fn injected_errors_are_told_by_name() {
          file.inject-error.1.sector=128,file.inject-error.1.errno=5",
         image.path.display()
     );
-    let machine = machine("q35", drive, 512, "").start().unwrap();
+    let machine = machine(drive, 512, "").start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 2);
@@ -80,7 +80,7 @@ fn a_write_that_fails_is_told_by_name() {
          file.inject-error.0.errno=5",
         image.path.display()
     );
-    let machine = machine("pc", drive, 512, "").start().unwrap();
+    let machine = machine(drive, 512, "").start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 2);
@@ -101,7 +101,7 @@ fn a_write_that_fails_is_told_by_name() {
 fn a_late_command_is_aborted_and_then_the_controller_stopped() {
     needs_qemu!();
     let image = Image::new(1 << 20, 1);
-    let machine = machine("q35", throttled(&image), 512, "").start().unwrap();
+    let machine = machine(throttled(&image), 512, "").start().unwrap();
     let mut controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut first = controller.queue(&Depth { slots: 4, deadline: SECOND, ..Depth::default() }).unwrap();
@@ -142,7 +142,7 @@ fn a_late_command_is_aborted_and_then_the_controller_stopped() {
 fn a_reset_in_flight_loses_all_commands_and_writes_nothing_later() {
     needs_qemu!();
     let image = Image::new(2 << 20, 1);
-    let machine = machine("pc", throttled(&image), 4096, "").start().unwrap();
+    let machine = machine(throttled(&image), 4096, "").start().unwrap();
     let mut controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut waiting = queue(&controller, 32);
@@ -167,11 +167,17 @@ fn a_reset_in_flight_loses_all_commands_and_writes_nothing_later() {
     assert!(loaded(&memory, 0, 32 * 4096).iter().all(|byte| *byte == 0xa5));
 }
 
-fn pulled_out(kind: &str, port: &str, more: &str) {
+/// A machine whose controller can be pulled out.
+fn in_a_slot(image: &Image) -> Machine {
+    let builder = machine(image.drive(), 512, ",bus=port0");
+    builder.args(["-device", "pcie-root-port,id=port0,chassis=1,slot=1"]).start().unwrap()
+}
+
+#[test]
+fn a_device_pulled_out_is_gone_at_once() {
     needs_qemu!();
     let image = Image::new(1 << 20, 1);
-    let builder = machine(kind, image.drive(), 512, more);
-    let machine = if port.is_empty() { builder } else { builder.args(["-device", port]) }.start().unwrap();
+    let machine = in_a_slot(&image);
     let mut controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 4);
@@ -192,20 +198,10 @@ fn pulled_out(kind: &str, port: &str, more: &str) {
 }
 
 #[test]
-fn a_device_pulled_out_on_q35_is_gone_at_once() {
-    pulled_out("q35", "pcie-root-port,id=port0,chassis=1,slot=1", ",bus=port0");
-}
-
-#[test]
-fn a_device_pulled_out_on_pc_is_gone_at_once() {
-    pulled_out("pc", "", "");
-}
-
-#[test]
 fn admin_commands_notice_a_device_that_is_gone() {
     needs_qemu!();
     let image = Image::new(1 << 20, 1);
-    let machine = machine("pc", image.drive(), 512, "").start().unwrap();
+    let machine = in_a_slot(&image);
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 4);
@@ -222,7 +218,7 @@ fn wrong_uses_are_refused_before_the_device_hears_of_them() {
     let image = Image::new(1 << 20, 1);
     // 4 KiB << 1 at most in one command, and a function of another kind.
     let more = ",mdts=1,max_ioqpairs=2";
-    let machine = machine("q35", image.drive(), 512, more);
+    let machine = machine(image.drive(), 512, more);
     let machine = machine.device("edu,id=other").start().unwrap();
     let wrong = Controller::open(machine.function("other").unwrap()).err().unwrap();
     assert!(wrong.to_string().contains("its class is"), "{wrong}");
@@ -291,7 +287,7 @@ fn formats_with_metadata_are_refused_and_several_namespaces_are_apart() {
     assert_eq!(loaded(&memory, 0, 4096), known(1, 4096, 4096));
     assert_eq!(loaded(&memory, 4096, 4096), known(2, 8 * 4096, 4096));
     let drive = "driver=null-co,size=1M,read-zeroes=on,if=none,id=d0".to_string();
-    let elsewhere = support::machine("pc", drive, 512, "").start().unwrap();
+    let elsewhere = support::machine(drive, 512, "").start().unwrap();
     let other = open(&elsewhere);
     let foreign = other.namespace(1).unwrap().read(0, 16).unwrap();
     assert!(matches!(queue.submit(0, &foreign), Err(Error::Slot { why: SlotError::OtherController, .. })));
@@ -307,7 +303,7 @@ fn a_failed_mix_names_the_blocks_and_the_work_done() {
          file.inject-error.0.errno=5",
         image.path.display()
     );
-    let machine = machine("q35", drive, 512, "").start().unwrap();
+    let machine = machine(drive, 512, "").start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let mut queue = support::queue(&controller, 1);

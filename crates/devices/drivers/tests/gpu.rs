@@ -26,7 +26,7 @@ fn a_drive_and_a_gpu_exchange_blocks_without_host_memory() {
     needs_qemu!();
     let image = Image::new(2 << 20, 1);
     let file = video();
-    let machine = support::machine("q35", image.drive(), 512, "").pages(Pages::Scattered);
+    let machine = support::machine(image.drive(), 512, "").pages(Pages::Scattered);
     let machine = machine.peer_memory(file.try_clone().unwrap()).start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();

@@ -72,7 +72,7 @@ fn read_many(mut queue: Queue, namespace: &Namespace, memory: &Memory, base: u64
 fn four_queues_of_128_are_driven_from_four_threads() {
     needs_qemu!();
     let image = Image::new(4 << 20, 5);
-    let machine = machine("q35", image.drive(), 512, "").peer_memory(4u64 << 20).start().unwrap();
+    let machine = machine(image.drive(), 512, "").peer_memory(4u64 << 20).start().unwrap();
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let host = controller.allocate(u64::from(SLOTS) * 4096 * 4).unwrap();
@@ -103,7 +103,7 @@ fn a_gibibyte_of_random_mix_equals_its_reference() {
     const MIX: u64 = 1 << 30;
     for block in [512u64, 4096] {
         let image = Image::new(WHOLE, 6);
-        let machine = machine("q35", image.drive(), block, "").ram(128 << 20).peer_memory(32u64 << 20).start().unwrap();
+        let machine = machine(image.drive(), block, "").ram(128 << 20).peer_memory(32u64 << 20).start().unwrap();
         let controller = open(&machine);
         let namespace = controller.namespace(1).unwrap();
         let host = controller.allocate(QUEUES * DEEP / 2 * (256 << 10)).unwrap();

@@ -5,6 +5,7 @@ use crate::bar::Bar;
 use crate::error::Error;
 use crate::identity::{COMMAND, MASTER, MEMORY};
 use crate::memory::{Memory, Peer};
+use environment::config_space::Config;
 
 /// Which device it is: the head of its configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,16 @@ pub trait Function: Send {
     /// # Errors
     /// As [`Function::read_config`].
     fn write_config(&self, offset: u16, from: &[u8]) -> Result<(), Error>;
+
+    /// The place of a capability in configuration space; none if it has no such capability.
+    ///
+    /// # Errors
+    /// As [`Function::read_config`].
+    fn capability(&self, wanted: u8) -> Result<Option<u16>, Error> {
+        let mut bytes = [0; 256];
+        self.read_config(0, &mut bytes)?;
+        Ok(Config::of(&bytes).capability(wanted).ok().map(|at| at as u16))
+    }
 
     /// BAR 0 to 5, whole.
     ///

@@ -30,6 +30,7 @@ pub use address::{Address, NoAddress};
 pub use bar::{Bar, Registers};
 pub use error::Error;
 pub use function::{Function, Identity};
+pub use mapped::memory_file;
 pub use memory::{Memory, Pages, Peer, Place, Run};
 pub use open::{open, unguarded};
 pub use tree::Tree;

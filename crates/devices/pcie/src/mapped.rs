@@ -8,7 +8,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// Shared memory, which child processes share if they inherit the file.
-pub(crate) fn memory_file(name: &CStr, bytes: u64) -> Result<OwnedFd, Error> {
+///
+/// # Errors
+/// [`Error::System`].
+pub fn memory_file(name: &CStr, bytes: u64) -> Result<OwnedFd, Error> {
     // SAFETY: the name is a C string; the result is checked.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
@@ -23,6 +26,9 @@ pub(crate) fn memory_file(name: &CStr, bytes: u64) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
+const ACCESS: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
 pub(crate) struct Mapped {
     pub at: NonNull<u8>,
     length: usize,
@@ -36,21 +42,30 @@ unsafe impl Sync for Mapped {}
 impl Mapped {
     /// Reserved addresses without memory.
     pub fn reserve(length: u64) -> Result<Mapped, Error> {
-        Mapped::anonymous(length, libc::PROT_NONE, libc::MAP_NORESERVE)
+        let mapped = Mapped::new(-1, 0, length, libc::PROT_NONE, PRIVATE | libc::MAP_NORESERVE);
+        mapped.map_err(|why| Error::system(format!("{length} bytes of addresses"), why))
     }
 
     /// Zeroed memory of this process alone.
     pub fn zeroed(length: u64) -> Result<Mapped, Error> {
-        Mapped::anonymous(length, libc::PROT_READ | libc::PROT_WRITE, 0)
+        let mapped = Mapped::new(-1, 0, length, ACCESS, PRIVATE);
+        mapped.map_err(|why| Error::system(format!("{length} bytes of memory"), why))
     }
 
-    fn anonymous(length: u64, protection: i32, flags: i32) -> Result<Mapped, Error> {
-        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    /// A file's begin.
+    pub fn of(file: &OwnedFd, length: u64) -> Result<Mapped, Error> {
+        let mapped = Mapped::new(file.as_raw_fd(), 0, length, ACCESS, libc::MAP_SHARED);
+        mapped.map_err(|why| Error::system("mapping a memory file", why))
+    }
+
+    fn new(file: i32, offset: libc::off_t, length: u64, access: i32, flags: i32) -> io::Result<Mapped> {
+        let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: new addresses, wherever the kernel likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), length as usize, protection, flags, -1, 0) };
-        let at = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast()) };
-        let at = at.ok_or_else(|| Error::system(format!("{length} bytes of addresses"), io::Error::last_os_error()))?;
-        Ok(Mapped { at, length: length as usize })
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, file, offset) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapped { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::Other)?, length })
     }
 
     /// Puts a part of `file` at `offset` of these addresses.
@@ -59,23 +74,22 @@ impl Mapped {
     /// If it would exceed them.
     pub fn put(&self, offset: u64, file: &OwnedFd, from: u64, length: u64) -> Result<(), Error> {
         assert!(offset.checked_add(length).is_some_and(|end| end <= self.length as u64), "{offset:#x} + {length:#x}");
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: within this value's own addresses, as was just checked.
         let at = unsafe {
             let to = self.at.as_ptr().add(offset as usize).cast();
-            libc::mmap(to, length as usize, protection, flags, file.as_raw_fd(), from as libc::off_t)
+            libc::mmap(
+                to,
+                length as usize,
+                ACCESS,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                from as libc::off_t,
+            )
         };
         if at == libc::MAP_FAILED {
             return Err(Error::system("mapping a memory file", io::Error::last_os_error()));
         }
         Ok(())
-    }
-
-    /// A file's begin.
-    pub fn of(file: &OwnedFd, length: u64) -> Result<Mapped, Error> {
-        let mapped = Mapped::reserve(length)?;
-        mapped.put(0, file, 0, length)?;
-        Ok(mapped)
     }
 }
 
@@ -90,20 +104,13 @@ impl Mapped {
     /// `length` bytes that are to be pinned: of huge pages that are reserved, or of those that the kernel makes where it can.
     pub fn to_pin(length: u64, reserved: bool) -> io::Result<Mapped> {
         let flags = if reserved { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB } else { 0 };
-        let mapped = Mapped::of_device(-1, 0, length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags)?;
+        let mapped = Mapped::of_device(-1, 0, length, PRIVATE | flags)?;
         mapped.advise(libc::MADV_HUGEPAGE);
         Ok(mapped)
     }
 
     fn of_device(file: i32, offset: libc::off_t, length: u64, flags: i32) -> io::Result<Mapped> {
-        let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: new addresses, wherever the kernel likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, file, offset) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let mapped = Mapped { at: NonNull::new(at.cast()).ok_or(io::ErrorKind::Other)?, length };
+        let mapped = Mapped::new(file, offset, length, ACCESS, flags)?;
         // A copy that fork(2) makes on write would leave the device with the page and one of the two processes without it.
         mapped.advise(libc::MADV_DONTFORK);
         Ok(mapped)
@@ -118,7 +125,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the range that `anonymous` mapped; no references remain.
+        // SAFETY: the range that `new` mapped; no references remain.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
     }
 }

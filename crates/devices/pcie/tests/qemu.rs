@@ -37,8 +37,12 @@ fn read(memory: &Memory, offset: u64, bytes: usize) -> Vec<u8> {
     into
 }
 
-fn devices_move_data_on(machine: &str, peer_bytes: u64) {
-    let machine = Machine::builder().machine(machine).peer_memory(peer_bytes).pages(Pages::Scattered);
+#[test]
+fn devices_move_data() {
+    needs_qemu!();
+    // Large enough to be placed above 4 GiB.
+    let peer_bytes = 64 << 20;
+    let machine = Machine::builder().peer_memory(peer_bytes).pages(Pages::Scattered);
     let machine = machine.device(EDU).device("pci-testdev").start().unwrap();
     let edu = machine.function(0).unwrap();
     let identity = edu.identity();
@@ -81,53 +85,38 @@ fn devices_move_data_on(machine: &str, peer_bytes: u64) {
 }
 
 #[test]
-fn devices_move_data_on_q35() {
-    needs_qemu!();
-    // Large enough to be placed above 4 GiB.
-    devices_move_data_on("q35", 64 << 20);
-}
-
-#[test]
-#[ignore = "half a second of what runs on q35 as well; run by .ci/run"]
-fn devices_move_data_on_pc() {
-    needs_qemu!();
-    devices_move_data_on("pc", 4 << 20);
-}
-
-#[test]
 fn configuration_space_is_read_in_any_pieces() {
     needs_qemu!();
-    for (kind, length) in [("q35", 4096usize), ("pc", 256)] {
-        let machine = Machine::builder().machine(kind).paused().device("nvme,serial=x,drive=d0").device("edu");
-        let machine = machine.drive("driver=null-co,size=1M,read-zeroes=on,if=none,id=d0").start().unwrap();
-        let nvme = machine.function(0).unwrap();
-        let mut whole = vec![0; length];
-        nvme.read_config(0, &mut whole).unwrap();
-        assert_eq!((nvme.identity().vendor, nvme.identity().class), (0x1b36, 0x01_08_02));
-        for (offset, bytes) in [(0, 1), (1, 2), (3, 7), (0x0b, 2), (0x3f, 9), (length - 5, 5)] {
-            let mut part = vec![0; bytes];
-            nvme.read_config(offset as u16, &mut part).unwrap();
-            assert_eq!(part, whole[offset..offset + bytes], "{offset:#x}");
-        }
-        let config = Config::of(&whole);
-        // MSI-X: off, 65 vectors, whose table is in BAR 0.
-        let table = config.capability(0x11).unwrap();
-        assert_eq!((&whole[table + 2..table + 4], whole[table + 4] & 7), (&[64, 0][..], 0));
-        // The command register: it decodes memory, and is no master.
-        assert_eq!(whole[4] & 6, 2);
-        nvme.master().unwrap();
-        let mut after = whole.clone();
-        nvme.read_config(0, &mut after).unwrap();
-        assert_eq!(after[4] & 6, 6);
-        // On the root bus of q35 it is a part of the root complex; on a plain PCI bus its capability is there all the same.
-        assert_eq!(config.express().unwrap().kind, if length == 4096 { Kind::Integrated } else { Kind::Endpoint });
-        assert!(matches!(nvme.read_config(length as u16 - 3, &mut [0; 4]), Err(Error::OutOfBounds { .. })));
-        // NVMe's registers, as 64 bits and as 32: MQES and the version.
-        let bar = nvme.bar(0).unwrap();
-        assert_eq!(bar.load64(0) & 0xffff, 2047);
-        assert_eq!(bar.load64(0) as u32, bar.load32(0));
-        assert_eq!(bar.load32(8), 0x0001_0400);
+    const LENGTH: usize = 4096;
+    let machine = Machine::builder().paused().device("nvme,serial=x,drive=d0").device("edu");
+    let machine = machine.drive("driver=null-co,size=1M,read-zeroes=on,if=none,id=d0").start().unwrap();
+    let nvme = machine.function(0).unwrap();
+    let mut whole = vec![0; LENGTH];
+    nvme.read_config(0, &mut whole).unwrap();
+    assert_eq!((nvme.identity().vendor, nvme.identity().class), (0x1b36, 0x01_08_02));
+    for (offset, bytes) in [(0, 1), (1, 2), (3, 7), (0x0b, 2), (0x3f, 9), (LENGTH - 5, 5)] {
+        let mut part = vec![0; bytes];
+        nvme.read_config(offset as u16, &mut part).unwrap();
+        assert_eq!(part, whole[offset..offset + bytes], "{offset:#x}");
     }
+    let config = Config::of(&whole);
+    // MSI-X: off, 65 vectors, whose table is in BAR 0.
+    let table = config.capability(0x11).unwrap();
+    assert_eq!((&whole[table + 2..table + 4], whole[table + 4] & 7), (&[64, 0][..], 0));
+    // The command register: it decodes memory, and is no master.
+    assert_eq!(whole[4] & 6, 2);
+    nvme.master().unwrap();
+    let mut after = whole.clone();
+    nvme.read_config(0, &mut after).unwrap();
+    assert_eq!(after[4] & 6, 6);
+    // On the root bus it is a part of the root complex.
+    assert_eq!(config.express().unwrap().kind, Kind::Integrated);
+    assert!(matches!(nvme.read_config(LENGTH as u16 - 3, &mut [0; 4]), Err(Error::OutOfBounds { .. })));
+    // NVMe's registers, as 64 bits and as 32: MQES and the version.
+    let bar = nvme.bar(0).unwrap();
+    assert_eq!(bar.load64(0) & 0xffff, 2047);
+    assert_eq!(bar.load64(0) as u32, bar.load32(0));
+    assert_eq!(bar.load32(8), 0x0001_0400);
 }
 
 #[test]
@@ -194,26 +183,23 @@ fn a_reset_function_is_where_it_was() {
 fn a_function_level_reset_clears_registers_and_leaves_the_function_where_it_was() {
     needs_qemu!();
     const CONFIGURATION: u64 = 0x14;
-    // In a slot, and on a bus whose bridge cannot reset.
-    let port = ["-device", "pcie-root-port,id=port0,chassis=1,slot=1"];
-    for (kind, bus) in [("q35", ",bus=port0"), ("pc", "")] {
-        let mut machine = Machine::builder().machine(kind).drive("driver=null-co,size=1M,if=none,id=d0");
-        if kind == "q35" {
-            machine = machine.args(port);
-        }
+    // In a slot, and on the root bus, whose bridge cannot reset.
+    for bus in [",bus=port0", ""] {
+        let machine = Machine::builder().drive("driver=null-co,size=1M,if=none,id=d0");
+        let machine = machine.args(["-device", "pcie-root-port,id=port0,chassis=1,slot=1"]);
         let machine = machine.device(format!("nvme,id=nvme0,drive=d0,serial=x{bus}")).start().unwrap();
         let drive = machine.function("nvme0").unwrap();
         let bar = drive.bar(0).unwrap();
         let version = bar.load32(8);
         // How large queue entries are: kept until a reset.
         bar.store32(CONFIGURATION, 0x0046_0000);
-        assert_eq!(bar.load32(CONFIGURATION), 0x0046_0000, "{kind}");
+        assert_eq!(bar.load32(CONFIGURATION), 0x0046_0000, "{bus}");
         drive.master().unwrap();
         drive.reset().unwrap();
         let mut command = [0; 2];
         drive.read_config(4, &mut command).unwrap();
-        assert_eq!(command[0] & 6, 6, "{kind}: as before the reset");
-        assert_eq!((bar.load32(CONFIGURATION), bar.load32(8)), (0, version), "{kind}");
+        assert_eq!(command[0] & 6, 6, "{bus}: as before the reset");
+        assert_eq!((bar.load32(CONFIGURATION), bar.load32(8)), (0, version), "{bus}");
         assert_eq!(drive.bar(0).unwrap().bus_address(), bar.bus_address());
     }
 }
@@ -245,27 +231,25 @@ fn a_function_without_flr_is_reset_by_d3hot() {
 #[test]
 fn a_device_that_was_pulled_out_reads_as_ones() {
     needs_qemu!();
-    let below = ",bus=port0";
-    for (kind, port, bus) in [("q35", "pcie-root-port,id=port0,chassis=1,slot=1", below), ("pc", "pvpanic-pci", "")] {
-        let machine = Machine::builder().machine(kind).args(["-device", port]).device(format!("edu{bus}"));
-        let machine = machine.start().unwrap();
-        let edu = machine.function(0).unwrap();
-        let bar = edu.bar(0).unwrap();
-        assert_eq!(bar.load32(0) & 0xff, 0xed);
-        machine.pull(0).unwrap();
-        assert!(!edu.is_present(), "{kind}");
-        assert_eq!((bar.load32(0), bar.load64(8)), (u32::MAX, u64::MAX), "{kind}");
-        let mut head = [0; 4];
-        edu.read_config(0, &mut head).unwrap();
-        assert_eq!(head, [0xff; 4]);
-        let address = edu.identity().address;
-        drop(edu);
-        assert!(matches!(machine.function(address), Err(Error::Gone { .. })));
-        machine.plug(&format!("edu,id=later{bus}")).unwrap();
-        let later = machine.function("later").unwrap();
-        assert_eq!(later.bar(0).unwrap().load32(0) & 0xff, 0xed, "{kind}");
-        assert!(machine.pull("nobody").unwrap_err().to_string().contains("nobody"));
-    }
+    let machine = Machine::builder().args(["-device", "pcie-root-port,id=port0,chassis=1,slot=1"]);
+    let machine = machine.device("edu,bus=port0").device("edu,id=fixed").start().unwrap();
+    let edu = machine.function(0).unwrap();
+    let bar = edu.bar(0).unwrap();
+    assert_eq!(bar.load32(0) & 0xff, 0xed);
+    machine.pull(0).unwrap();
+    assert!(!edu.is_present());
+    assert_eq!((bar.load32(0), bar.load64(8)), (u32::MAX, u64::MAX));
+    let mut head = [0; 4];
+    edu.read_config(0, &mut head).unwrap();
+    assert_eq!(head, [0xff; 4]);
+    let address = edu.identity().address;
+    drop(edu);
+    assert!(matches!(machine.function(address), Err(Error::Gone { .. })));
+    machine.plug("edu,id=later,bus=port0").unwrap();
+    let later = machine.function("later").unwrap();
+    assert_eq!(later.bar(0).unwrap().load32(0) & 0xff, 0xed);
+    assert!(machine.pull("nobody").unwrap_err().to_string().contains("nobody"));
+    assert!(machine.pull("fixed").unwrap_err().to_string().contains("below no port"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 /* What must be an error, and never a crash. Runs on the software GPU; prints nothing unless something is wrong. */
-#include "order.h"
+#include "expect.h"
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,20 +13,6 @@
 #include <unistd.h>
 
 static doorbell_t *doorbell;
-
-static int failures;
-
-static void expect(int line, int code, int wanted)
-{
-    if (code != wanted) {
-        fprintf(stderr, "line %d: %d (%s: %s), not %d\n", line, code, doorbell_error_text(code), doorbell_error_detail(), wanted);
-        failures++;
-    } else if (code != DOORBELL_OK && doorbell_error_detail()[0] == 0) {
-        fprintf(stderr, "line %d: no detail\n", line);
-        failures++;
-    }
-}
-#define EXPECT(call, wanted) expect(__LINE__, (call), (wanted))
 
 static doorbell_buffer_t host, video;
 

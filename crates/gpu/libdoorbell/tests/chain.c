@@ -1,36 +1,12 @@
 /* Chains of copies and launches, and launches and copies that wait for each other's tickets, beside CUDA: what they leave, and what must be an error. Prints
  * nothing unless something is wrong. */
 #define _GNU_SOURCE
-#include "order.h"
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "expect.h"
+#include "driver_api.h"
 #include <sys/wait.h>
 #include <unistd.h>
 
-static doorbell_t *doorbell;
-
-typedef unsigned long long address_t;
 enum { MOST = 65536 };
-#define PATIENCE UINT64_C(10000000000)
-static int failures;
-
-static void expect(int line, int code, int wanted)
-{
-    if (code != wanted) {
-        fprintf(stderr, "line %d: %d (%s: %s), not %d\n", line, code, doorbell_error_text(code), doorbell_error_detail(), wanted);
-        failures++;
-    }
-}
-#define EXPECT(call, wanted) expect(__LINE__, (call), (wanted))
-#define IS(value, wanted) expect(__LINE__, (int)(value), (int)(wanted))
-
-static int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*host_alloc)(void **, size_t, unsigned), (*host_free)(void *);
-static int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **);
-static int (*load)(void **, const void *), (*find)(void **, void *, const char *);
-static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*instantiate)(void **, void *, unsigned long long), (*allocate)(address_t *, size_t), (*device_free)(address_t), (*synchronize)(void *);
 static void *stream, *module;
 
 /* In pinned memory of CUDA's: what goes to the GPU, and what comes back. */
@@ -38,25 +14,14 @@ static uint8_t *up, *down;
 static address_t first, second;
 static doorbell_buffer_t ups, downs, firsts, seconds;
 
-static void *kernel(const char *name)
-{
-    void *function = NULL;
-    EXPECT(find(&function, module, name), 0);
-    return function;
-}
-
 /* Copies from the first block of the GPU's memory to the second, and adds 1 to its first word. */
 static doorbell_graph_t graph_of(uint32_t bytes)
 {
-    void *graph, *exec, *copy[] = {&second, &first, &bytes}, *add[] = {&second};
-    doorbell_graph_t ours = 0;
-    EXPECT(begin(stream, 1), 0);
-    EXPECT(launch(kernel("copy"), 1, 1, 1, 1, 1, 1, 0, stream, copy, NULL), 0);
-    EXPECT(launch(kernel("add1"), 1, 1, 1, 1, 1, 1, 0, stream, add, NULL), 0);
-    EXPECT(end(stream, &graph), 0);
-    EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
-    return ours;
+    void *copy[] = {&second, &first, &bytes}, *add[] = {&second};
+    EXPECT(cuStreamBeginCapture(stream, 1), 0);
+    EXPECT(cuLaunchKernel(kernel_of(module, "copy"), 1, 1, 1, 1, 1, 1, 0, stream, copy, NULL), 0);
+    EXPECT(cuLaunchKernel(kernel_of(module, "add1"), 1, 1, 1, 1, 1, 1, 0, stream, add, NULL), 0);
+    return cloned(doorbell, captured(stream), stream);
 }
 
 static doorbell_step_t copied(doorbell_buffer_t to, doorbell_buffer_t from, uint64_t bytes, uint32_t flags)
@@ -267,7 +232,7 @@ static void stored(void)
         if (n % 3)
             EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
         else
-            EXPECT(synchronize(stream), 0);
+            EXPECT(cuStreamSynchronize(stream), 0);
         memcpy(up, was, 64);
         IS(right(64), 1);
         /* At once, and the other one, which reads the same bytes. */
@@ -326,7 +291,7 @@ static void freed_under_stores(void)
     doorbell_buffer_t gone;
     doorbell_ticket_t ticket;
     address_t memory;
-    EXPECT(allocate(&memory, MOST), 0);
+    EXPECT(cuMemAlloc(&memory, MOST), 0);
     EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)memory, MOST, &gone), DOORBELL_OK);
     doorbell_step_t steps[] = {copied(gone, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
     EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
@@ -335,7 +300,7 @@ static void freed_under_stores(void)
     EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
     EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     IS(right(64), 1);
-    EXPECT(device_free(memory), 0);
+    EXPECT(cuMemFree(memory), 0);
     EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FREED);
     EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FREED);
     EXPECT(doorbell_buffer_free(doorbell, gone), DOORBELL_OK);
@@ -350,7 +315,7 @@ static void freed(void)
     doorbell_buffer_t gone, own;
     doorbell_ticket_t ticket;
     void *pointer, *mine;
-    EXPECT(host_alloc(&pointer, MOST, 0), 0);
+    EXPECT(cuMemHostAlloc(&pointer, MOST, 0), 0);
     EXPECT(doorbell_buffer_register(doorbell, pointer, MOST, &gone), DOORBELL_OK);
     EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &own, &mine), DOORBELL_OK);
     for (int flags = 1; flags <= 2; flags++) {
@@ -363,7 +328,7 @@ static void freed(void)
     EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
     EXPECT(doorbell_buffer_free(doorbell, gone), DOORBELL_OK);
     EXPECT(doorbell_graph_launch(doorbell, other, NULL, &ticket), DOORBELL_OK);
-    EXPECT(host_free(pointer), 0);
+    EXPECT(cuMemFreeHost(pointer), 0);
     EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FREED);
     EXPECT(doorbell_graph_launch(doorbell, other, NULL, &ticket), DOORBELL_FREED);
     EXPECT(doorbell_buffer_free(doorbell, own), DOORBELL_OK);
@@ -384,7 +349,7 @@ static void a_stream_behind_a_stopped_lane(void)
     doorbell_ticket_t held, behind;
     doorbell_buffer_t gone;
     address_t memory;
-    EXPECT(allocate(&memory, 4096), 0);
+    EXPECT(cuMemAlloc(&memory, 4096), 0);
     EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)memory, 4096, &gone), DOORBELL_OK);
     doorbell_piece_t in = {gone, 0, ups, 64, 64}, out = {downs, 0, firsts, 0, 64};
     word_t word = {ups, 0, 1};
@@ -393,9 +358,9 @@ static void a_stream_behind_a_stopped_lane(void)
     EXPECT(doorbell_copy_batch_async(doorbell, &out, 1, sizeof out, AFTER(held), &behind), DOORBELL_OK);
     EXPECT(doorbell_stream_wait(doorbell, stream, behind), DOORBELL_OK);
     EXPECT(doorbell_buffer_free(doorbell, gone), DOORBELL_OK);
-    EXPECT(synchronize(stream), 0);
+    EXPECT(cuStreamSynchronize(stream), 0);
     EXPECT(doorbell_wait(doorbell, behind, PATIENCE), DOORBELL_STOPPED);
-    EXPECT(device_free(memory), 0);
+    EXPECT(cuMemFree(memory), 0);
 }
 
 /* What is wrong with the memory for a result is an error before the result is taken. */
@@ -434,58 +399,31 @@ static void results_are_not_lost(doorbell_graph_t graph)
     EXPECT(doorbell_buffer_free(doorbell, out), DOORBELL_OK);
 }
 
-static void *symbol(void *library, const char *name)
+static void begin_session(void)
 {
-    void *found = dlsym(library, name);
-    if (!found) {
-        fprintf(stderr, "no %s\n", name);
-        _exit(2);
-    }
-    return found;
+    doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .lanes = 1, .profile = ""};
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+    ups = pinned(up, MOST);
+    downs = pinned(down, 2 * MOST);
+    firsts = pinned((void *)(uintptr_t)first, MOST);
+    seconds = pinned((void *)(uintptr_t)second, MOST);
 }
 
 int main(void)
 {
-    doorbell_options_t options;
     doorbell_graph_t chain;
     doorbell_ticket_t ticket = 0;
-    void *context, *pointer;
-    EXPECT(doorbell_init(), DOORBELL_OK);
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!cuda)
-        return 2;
-    struct { void *to; const char *name; } functions[] = {
-        {&init, "cuInit"}, {&retain, "cuDevicePrimaryCtxRetain"}, {&set, "cuCtxSetCurrent"}, {&host_alloc, "cuMemHostAlloc"},
-        {&host_free, "cuMemFreeHost"}, {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
-        {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
-        {&instantiate, "cuGraphInstantiateWithFlags"}, {&allocate, "cuMemAlloc_v2"},
-        {&device_free, "cuMemFree_v2"}, {&synchronize, "cuStreamSynchronize"},
-    };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = symbol(cuda, functions[i].name);
-        memcpy(functions[i].to, &found, sizeof found);
-    }
-    EXPECT(init(0), 0);
-    EXPECT(retain(&context, 0), 0);
-    EXPECT(set(context), 0);
-    EXPECT(load(&module, ".version 6.0\n"), 0);
-    EXPECT(create(&stream, 1), 0);
-    EXPECT(host_alloc(&pointer, 4 * MOST, 0), 0);
+    void *pointer;
+    begin_beside_cuda("nothing to test");
+    EXPECT(cuModuleLoadData(&module, ".version 6.0\n"), 0);
+    EXPECT(cuStreamCreate(&stream, 1), 0);
+    EXPECT(cuMemHostAlloc(&pointer, 4 * MOST, 0), 0);
     up = pointer;
     down = up + 2 * MOST;
-    EXPECT(allocate(&first, MOST), 0);
-    EXPECT(allocate(&second, MOST), 0);
+    EXPECT(cuMemAlloc(&first, MOST), 0);
+    EXPECT(cuMemAlloc(&second, MOST), 0);
     EXPECT(doorbell_chain_create(doorbell, NULL, 0, sizeof(doorbell_step_t), 0, &chain), DOORBELL_ARGUMENT); /* no session */
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.lanes = 1;
-    options.profile = "";
-    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, up, MOST, &ups), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, down, 2 * MOST, &downs), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    begin_session();
     doorbell_step_t early = copied(firsts, ups, 8, 0);
     EXPECT(doorbell_chain_create(doorbell, &early, 1, sizeof(doorbell_step_t), 0, &chain), DOORBELL_ARGUMENT);
     every_size();
@@ -521,11 +459,7 @@ int main(void)
     EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_CLOSED);
     EXPECT(doorbell_graph_launch(doorbell, beside, NULL, &ticket), DOORBELL_CLOSED);
     EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_CLOSED);
-    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, up, MOST, &ups), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, down, 2 * MOST, &downs), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
-    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    begin_session();
     a_stream_behind_a_stopped_lane();
     killed();
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);

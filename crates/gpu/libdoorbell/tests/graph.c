@@ -1,76 +1,36 @@
 /* CUDA graphs launched by doorbell, beside CUDA: order, parameters, and what must be an error. Prints nothing unless
  * something is wrong. */
 #define _GNU_SOURCE
-#include "order.h"
-#include <dlfcn.h>
+#include "expect.h"
+#include "driver_api.h"
 #include <pthread.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static doorbell_t *doorbell;
-
-typedef unsigned long long address_t;
-static int failures;
-
-static void expect(int line, int code, int wanted)
-{
-    if (code != wanted) {
-        fprintf(stderr, "line %d: %d (%s: %s), not %d\n", line, code, doorbell_error_text(code), doorbell_error_detail(), wanted);
-        failures++;
-    }
-}
-#define EXPECT(call, wanted) expect(__LINE__, (call), (wanted))
-/* A value. */
-#define IS(value, wanted) expect(__LINE__, (int)(value), (int)(wanted))
-
-static int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*host_alloc)(void **, size_t, unsigned);
-static int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*synchronize)(void *);
-static int (*load)(void **, const void *), (*find)(void **, void *, const char *);
-static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*instantiate)(void **, void *, unsigned long long), (*destroy)(void *), (*launch_graph)(void *, void *);
-static int (*allocate)(address_t *, size_t), (*give_back)(address_t), (*fill)(address_t, unsigned, size_t, void *);
-static int (*wait_value)(void *, address_t, unsigned, unsigned);
 static void *stream, *module;
 static volatile uint32_t *words;
-
-static void *kernel(const char *name)
-{
-    void *function = NULL;
-    EXPECT(find(&function, module, name), 0);
-    return function;
-}
 
 /* One thread. */
 static void run(const char *name, void **arguments)
 {
-    EXPECT(launch(kernel(name), 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), 0);
+    EXPECT(cuLaunchKernel(kernel_of(module, name), 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), 0);
 }
 
 /* words[at] = value; then the log, which begins at word 64, gets that number. */
 static void *store_and_log(unsigned at, uint32_t value)
 {
     address_t word = (address_t)(uintptr_t)&words[at], log = (address_t)(uintptr_t)&words[64];
-    void *graph, *exec, *store[] = {&word, &value}, *arguments[] = {&log, &value};
-    EXPECT(begin(stream, 1), 0);
+    void *store[] = {&word, &value}, *arguments[] = {&log, &value};
+    EXPECT(cuStreamBeginCapture(stream, 1), 0);
     run("store", store);
     run("log", arguments);
-    EXPECT(end(stream, &graph), 0);
-    EXPECT(instantiate(&exec, graph, 0), 0);
-    return exec;
+    return captured(stream);
 }
 
-static void open_session(void)
+static void begin_session(void)
 {
-    doorbell_options_t options;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.lanes = 1;
-    options.profile = "";
+    doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .lanes = 1, .profile = ""};
     EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
 }
 
@@ -100,7 +60,7 @@ static void in_order(doorbell_graph_t first, doorbell_graph_t second)
         EXPECT(code, DOORBELL_OK);
         last = launched(graph);
     }
-    EXPECT(doorbell_wait(doorbell, last, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, last, PATIENCE), DOORBELL_OK);
     IS(words[64], LAUNCHES);
     for (uint32_t i = 0; i < LAUNCHES; i++)
         IS(words[65 + i], i);
@@ -112,27 +72,25 @@ static void with_a_stream(void)
     enum { ROUNDS = 40, FROM = 8, TO = 9, SEEN = 600 };
     address_t from = (address_t)(uintptr_t)&words[FROM], to = (address_t)(uintptr_t)&words[TO];
     uint32_t bytes = 4;
-    void *graph, *exec, *copy[] = {&to, &from, &bytes};
+    void *copy[] = {&to, &from, &bytes};
     doorbell_graph_t ours;
     doorbell_ticket_t ticket;
-    EXPECT(begin(stream, 1), 0);
+    EXPECT(cuStreamBeginCapture(stream, 1), 0);
     run("copy", copy);
-    EXPECT(end(stream, &graph), 0);
-    EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
+    ours = cloned(doorbell, captured(stream), stream);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         address_t seen = (address_t)(uintptr_t)&words[SEEN + i];
         void *look[] = {&seen, &to, &bytes};
         int code;
-        EXPECT(fill(from, i, 1, stream), 0);
+        EXPECT(cuMemsetD32Async(from, i, 1, stream), 0);
         while ((code = doorbell_graph_launch(doorbell, ours, AFTER_STREAM(stream), &ticket)) == DOORBELL_FULL)
             ;
         EXPECT(code, DOORBELL_OK);
         EXPECT(doorbell_stream_wait(doorbell, stream, ticket), DOORBELL_OK);
         run("copy", look);
     }
-    EXPECT(synchronize(stream), 0);
-    EXPECT(doorbell_wait(doorbell, ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(cuStreamSynchronize(stream), 0);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     for (uint32_t i = 0; i < ROUNDS; i++)
         IS(words[SEEN + i], i);
     EXPECT(doorbell_graph_free(doorbell, ours), DOORBELL_OK);
@@ -144,7 +102,7 @@ static void full_behind_a_stream(doorbell_graph_t graph)
     doorbell_ticket_t ticket = 0, last;
     int launches = 0, code;
     words[11] = 0;
-    EXPECT(wait_value(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
+    EXPECT(cuStreamWaitValue32(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
     while ((code = doorbell_graph_launch(doorbell, graph, AFTER_STREAM(stream), &last)) == DOORBELL_OK && launches++ < 100)
         ticket = last;
     IS(launches, 32);
@@ -152,36 +110,33 @@ static void full_behind_a_stream(doorbell_graph_t graph)
         EXPECT(doorbell_graph_launch(doorbell, graph, AFTER_STREAM(stream), &last), DOORBELL_FULL);
     EXPECT(doorbell_stream_wait(doorbell, stream, ticket), DOORBELL_OK);
     words[11] = 1;
-    EXPECT(doorbell_wait(doorbell, ticket, UINT64_C(10000000000)), DOORBELL_OK);
-    EXPECT(synchronize(stream), 0);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
+    EXPECT(cuStreamSynchronize(stream), 0);
 }
 
 /* Memory that the graph itself fills is pinned: when CUDA frees it, nothing is launched any more, whoever has the address then. */
 static void freed_memory(void)
 {
     address_t block, next;
-    void *graph, *exec;
     doorbell_graph_t ours;
     doorbell_ticket_t ticket;
     address_t word = (address_t)(uintptr_t)&words[4];
     uint32_t value = 1;
     void *store[] = {&word, &value};
-    EXPECT(allocate(&block, 4096), 0);
-    EXPECT(begin(stream, 1), 0);
-    EXPECT(fill(block, 5, 16, stream), 0);
+    EXPECT(cuMemAlloc(&block, 4096), 0);
+    EXPECT(cuStreamBeginCapture(stream, 1), 0);
+    EXPECT(cuMemsetD32Async(block, 5, 16, stream), 0);
     run("store", store);
-    EXPECT(end(stream, &graph), 0);
-    EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    ours = cloned(doorbell, captured(stream), stream);
+    EXPECT(doorbell_wait(doorbell, launched(ours), PATIENCE), DOORBELL_OK);
     launched(ours);
-    EXPECT(give_back(block), 0);
+    EXPECT(cuMemFree(block), 0);
     EXPECT(doorbell_graph_launch(doorbell, ours, NULL, &ticket), DOORBELL_FREED);
-    EXPECT(allocate(&next, 4096), 0);
+    EXPECT(cuMemAlloc(&next, 4096), 0);
     IS(next == block, 1);
     EXPECT(doorbell_graph_launch(doorbell, ours, NULL, &ticket), DOORBELL_FREED);
     EXPECT(doorbell_graph_free(doorbell, ours), DOORBELL_OK);
-    EXPECT(give_back(next), 0);
+    EXPECT(cuMemFree(next), 0);
 }
 
 /* A pointer into buffers: of CUDA's memory, which is pinned for the graph, and of doorbell's own, which the graph keeps. */
@@ -189,17 +144,15 @@ static void pointers(void)
 {
     address_t block, word = (address_t)(uintptr_t)&words[10];
     uint32_t value = 21;
-    void *graph, *exec, *pointer, *store[] = {&word, &value};
+    void *pointer, *store[] = {&word, &value};
     volatile uint32_t *own;
     doorbell_graph_t ours;
     doorbell_buffer_t cudas, allocated;
     doorbell_ticket_t ticket;
-    EXPECT(begin(stream, 1), 0);
+    EXPECT(cuStreamBeginCapture(stream, 1), 0);
     run("store", store);
-    EXPECT(end(stream, &graph), 0);
-    EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
-    EXPECT(allocate(&block, 4096), 0);
+    ours = cloned(doorbell, captured(stream), stream);
+    EXPECT(cuMemAlloc(&block, 4096), 0);
     EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)block, 4096, &cudas), DOORBELL_OK);
     EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &allocated, &pointer), DOORBELL_OK);
     own = pointer;
@@ -208,19 +161,19 @@ static void pointers(void)
     EXPECT(doorbell_graph_set_pointer(doorbell, ours, 1, 0, cudas, 0), DOORBELL_ARGUMENT);
     EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, cudas + 1, 0), DOORBELL_HANDLE);
     EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, cudas, 16), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), PATIENCE), DOORBELL_OK);
     EXPECT(doorbell_copy(doorbell, allocated, 0, cudas, 16, 4, DOORBELL_FOREVER), DOORBELL_OK);
     IS(own[0], 21);
     EXPECT(doorbell_buffer_free(doorbell, cudas), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
-    EXPECT(give_back(block), 0);
+    EXPECT(doorbell_wait(doorbell, launched(ours), PATIENCE), DOORBELL_OK);
+    EXPECT(cuMemFree(block), 0);
     EXPECT(doorbell_graph_launch(doorbell, ours, NULL, &ticket), DOORBELL_FREED);
     EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, allocated, 64), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), PATIENCE), DOORBELL_OK);
     IS(own[16], 21);
     own[16] = 0;
     EXPECT(doorbell_buffer_free(doorbell, allocated), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), PATIENCE), DOORBELL_OK);
     IS(own[16], 21);
     launched(ours);
     EXPECT(doorbell_graph_free(doorbell, ours), DOORBELL_OK);
@@ -233,7 +186,7 @@ static void alone(void)
     const uint32_t one[3] = {1, 1, 1};
     uint32_t value = 31;
     address_t word = (address_t)(uintptr_t)&words[11];
-    void *arguments[] = {&word, &value}, *store = kernel("store");
+    void *arguments[] = {&word, &value}, *store = kernel_of(module, "store");
     doorbell_graph_t graph = 0;
     words[11] = 0;
     EXPECT(doorbell_graph_create_kernel(doorbell, store, one, one, 0, arguments, NULL, &graph), DOORBELL_ARGUMENT);
@@ -243,11 +196,11 @@ static void alone(void)
     EXPECT(doorbell_graph_create_kernel(doorbell, store, one, one, 0, arguments, stream, &graph), DOORBELL_OK);
     IS(words[11], 31);
     words[11] = 0;
-    EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graph), PATIENCE), DOORBELL_OK);
     IS(words[11], 31);
     value = 32;
     EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 8, &value, sizeof value), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graph), PATIENCE), DOORBELL_OK);
     IS(words[11], 32);
     EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
@@ -255,7 +208,7 @@ static void alone(void)
 static void *launches_some(void *graph)
 {
     for (int i = 0; i < 40; i++)
-        EXPECT(doorbell_wait(doorbell, launched(*(doorbell_graph_t *)graph), UINT64_C(10000000000)), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, launched(*(doorbell_graph_t *)graph), PATIENCE), DOORBELL_OK);
     return NULL;
 }
 
@@ -304,31 +257,28 @@ static void wrong_arguments(doorbell_graph_t graph)
 static void across_an_end(void *before)
 {
     for (int i = 0; i < 230; i++)
-        EXPECT(launch_graph(before, stream), 0);
-    EXPECT(synchronize(stream), 0);
+        EXPECT(cuGraphLaunch(before, stream), 0);
+    EXPECT(cuStreamSynchronize(stream), 0);
     for (uint32_t i = 0; i < 10; i++) {
         doorbell_graph_t graph;
         void *exec = store_and_log(3, i);
         words[64] = 0;
         EXPECT(doorbell_graph_create(doorbell, exec, stream, &graph), DOORBELL_OK);
-        EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, launched(graph), PATIENCE), DOORBELL_OK);
         IS(words[3], i);
         IS(words[64], 4);
         EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
-        EXPECT(destroy(exec), 0);
+        EXPECT(cuGraphExecDestroy(exec), 0);
     }
 }
 
 /* Without a kernel there is nothing whose end could be counted. */
 static void no_kernels(void)
 {
-    void *graph, *exec;
     doorbell_graph_t none;
-    EXPECT(begin(stream, 1), 0);
-    EXPECT(fill((address_t)(uintptr_t)&words[0], 1, 4, stream), 0);
-    EXPECT(end(stream, &graph), 0);
-    EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_create(doorbell, exec, stream, &none), DOORBELL_GRAPH);
+    EXPECT(cuStreamBeginCapture(stream, 1), 0);
+    EXPECT(cuMemsetD32Async((address_t)(uintptr_t)&words[0], 1, 4, stream), 0);
+    EXPECT(doorbell_graph_create(doorbell, captured(stream), stream, &none), DOORBELL_GRAPH);
 }
 
 static void in_a_child(doorbell_graph_t graph, doorbell_ticket_t ticket)
@@ -362,7 +312,7 @@ static void killed(void *exec)
     uint64_t nowhere = UINT64_C(0x123456789000);
     EXPECT(doorbell_graph_create(doorbell, exec, stream, &graph), DOORBELL_OK);
     EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 0, &nowhere, 8), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_KILLED);
+    EXPECT(doorbell_wait(doorbell, launched(graph), PATIENCE), DOORBELL_KILLED);
     EXPECT(doorbell_graph_launch(doorbell, graph, NULL, &ticket), DOORBELL_KILLED);
     EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
@@ -370,16 +320,11 @@ static void killed(void *exec)
 /* Two lanes of launches: while one waits for a stream, the other goes on. */
 static void on_lanes(void)
 {
-    doorbell_options_t options;
+    doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .profile = "", .launch_lanes = 17};
     doorbell_graph_t graphs[2], none = 0;
     doorbell_ticket_t waits, behind;
     uint32_t value = 18;
     bool done;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.profile = "";
-    options.launch_lanes = 17;
     EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
     /* A program of before there were any: what lies behind its struct is not looked at. */
     options.size = offsetof(doorbell_options_t, launch_lanes);
@@ -399,57 +344,35 @@ static void on_lanes(void)
     EXPECT(doorbell_graph_create_copy(doorbell, graphs[0], 0, NULL), DOORBELL_ARGUMENT);
     EXPECT(doorbell_graph_set_param(doorbell, graphs[1], 0, 8, &value, 4), DOORBELL_OK);
     words[7] = words[11] = 0;
-    EXPECT(wait_value(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
+    EXPECT(cuStreamWaitValue32(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
     EXPECT(doorbell_graph_launch(doorbell, graphs[0], AFTER_STREAM(stream), &waits), DOORBELL_OK);
-    EXPECT(doorbell_wait(doorbell, launched(graphs[1]), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graphs[1]), PATIENCE), DOORBELL_OK);
     IS(words[7], 18);
     EXPECT(doorbell_graph_launch(doorbell, graphs[1], AFTER(waits), &behind), DOORBELL_OK);
     EXPECT(doorbell_poll(doorbell, behind, &done), DOORBELL_OK);
     IS(done, 0);
     words[7] = 0;
     words[11] = 1;
-    EXPECT(doorbell_wait(doorbell, behind, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, behind, PATIENCE), DOORBELL_OK);
     EXPECT(doorbell_poll(doorbell, waits, &done), DOORBELL_OK);
     IS(done, 1);
     IS(words[7], 18);
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
 }
 
-static void load_cuda(void *cuda)
-{
-    struct { void *to; const char *name; } functions[] = {
-        {&init, "cuInit"}, {&retain, "cuDevicePrimaryCtxRetain"}, {&set, "cuCtxSetCurrent"}, {&host_alloc, "cuMemHostAlloc"},
-        {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
-        {&synchronize, "cuStreamSynchronize"}, {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
-        {&instantiate, "cuGraphInstantiateWithFlags"}, {&launch_graph, "cuGraphLaunch"}, {&destroy, "cuGraphExecDestroy"}, {&fill, "cuMemsetD32Async"},
-        {&allocate, "cuMemAlloc_v2"}, {&give_back, "cuMemFree_v2"}, {&wait_value, "cuStreamWaitValue32_v2"},
-    };
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *found = dlsym(cuda, functions[i].name);
-        memcpy(functions[i].to, &found, sizeof found);
-    }
-}
-
 int main(void)
 {
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context, *pointer;
+    void *pointer;
     doorbell_graph_t first = 0, second = 0, none;
     doorbell_ticket_t ticket;
-    if (!cuda)
-        return 77;
-    /* Before the functions are looked up: what frees memory is seen then. */
-    EXPECT(doorbell_init(), DOORBELL_OK);
-    load_cuda(cuda);
-    EXPECT(init(0), 0);
-    EXPECT(retain(&context, 0), 0);
-    EXPECT(set(context), 0);
-    EXPECT(host_alloc(&pointer, 4096, 0), 0);
+    begin_beside_cuda("nothing to test");
+    EXPECT(cuMemHostAlloc(&pointer, 4096, 0), 0);
     words = pointer;
-    EXPECT(create(&stream, 1), 0);
-    EXPECT(load(&module, ".version 8.0\n"), 0);
+    EXPECT(cuStreamCreate(&stream, 1), 0);
+    EXPECT(cuModuleLoadData(&module, ".version 8.0\n"), 0);
     void *executables[2] = {store_and_log(0, 7), store_and_log(1, 9)};
     EXPECT(doorbell_graph_create(doorbell, executables[0], stream, &none), DOORBELL_ARGUMENT); /* no session */
-    open_session();
+    begin_session();
     EXPECT(doorbell_graph_create(doorbell, executables[0], stream, &first), DOORBELL_OK);
     EXPECT(doorbell_graph_create(doorbell, executables[1], stream, &second), DOORBELL_OK);
     wrong_arguments(first);
@@ -465,34 +388,34 @@ int main(void)
     IS(words[0], 7);
     IS(words[1], 9);
     /* What was cloned needs it no more. */
-    EXPECT(destroy(executables[0]), 0);
+    EXPECT(cuGraphExecDestroy(executables[0]), 0);
     words[0] = 0;
-    EXPECT(doorbell_wait(doorbell, launched(first), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(first), PATIENCE), DOORBELL_OK);
     IS(words[0], 7);
     ticket = launched(second);
     in_a_child(first, ticket);
     EXPECT(doorbell_graph_free(doorbell, second), DOORBELL_OK);
     EXPECT(doorbell_graph_free(doorbell, second), DOORBELL_HANDLE);
-    EXPECT(doorbell_wait(doorbell, ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     /* Closed while launches are under way; handles of before are no handles then. */
     launched(first);
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     EXPECT(doorbell_graph_launch(doorbell, first, NULL, &ticket), DOORBELL_CLOSED);
-    open_session();
+    begin_session();
     EXPECT(doorbell_graph_launch(doorbell, first, NULL, &ticket), DOORBELL_HANDLE);
     /* CUDA has uploaded that one already, unseen by this session. */
     EXPECT(doorbell_graph_create(doorbell, executables[1], stream, &second), DOORBELL_GRAPH);
     EXPECT(doorbell_graph_create(doorbell, store_and_log(2, 11), stream, &second), DOORBELL_OK);
     words[2] = 0;
-    EXPECT(doorbell_wait(doorbell, launched(second), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(second), PATIENCE), DOORBELL_OK);
     IS(words[2], 11);
     killed(store_and_log(5, 13));
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     /* The next channel works. */
-    open_session();
+    begin_session();
     EXPECT(doorbell_graph_create(doorbell, store_and_log(6, 15), stream, &second), DOORBELL_OK);
     words[6] = 0;
-    EXPECT(doorbell_wait(doorbell, launched(second), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(second), PATIENCE), DOORBELL_OK);
     IS(words[6], 15);
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     on_lanes();

@@ -1,4 +1,4 @@
-/* Stands for libcuda beside the examples "undelayed": one lock that set-up calls hold for a while and that copies take. Memory is the
+/* Stands for libcuda beside the example "undelayed": one lock that set-up calls hold for a while and that copies take. Memory is the
  * heap. STUB_SPOIL in the environment: what is read back has a wrong bit. */
 #define _GNU_SOURCE
 #include <pthread.h>

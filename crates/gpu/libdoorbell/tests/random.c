@@ -19,7 +19,7 @@
 #include <execinfo.h>
 #include <sys/syscall.h>
 
-static int open_session(struct session *s)
+static int begin_session(struct session *s)
 {
     doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .gpu = (uint32_t)s->gpu, .lanes = 1 + (uint32_t)below(8),
                                   .launch_lanes = 2, .profile = ""};
@@ -44,7 +44,7 @@ static void close_session(struct session *s)
     if (atomic_load(&s->dead) || now() > s->ends) {
         if (DOORBELL(free, atomic_load(&s->handle)) != DOORBELL_OK)
             complain("doorbell_free: %s", doorbell_error_detail());
-        open_session(s);
+        begin_session(s);
     }
     pthread_mutex_unlock(&s->closing);
 }
@@ -118,9 +118,9 @@ static void any_call(int short_lived)
     else if (how < 990) round_trip(s, h);
     else if (how < 995) {
         lock_submits(0);
-        CUDA(cu_fill(me->device[s->gpu] + BYTES, 1, 16, me->streams[s->gpu]));
+        CUDA(cuMemsetD32Async(me->device[s->gpu] + BYTES, 1, 16, me->streams[s->gpu]));
         unlock_submits();
-        DO(cuda_synchronize, cu_synchronize(me->streams[s->gpu]));
+        DO(cuda_synchronize, cuStreamSynchronize(me->streams[s->gpu]));
     } else
         usleep((useconds_t)below(3000));
 }
@@ -140,10 +140,10 @@ static void *run(void *argument)
     begin_thread(argument);
     for (int gpu = 0; gpu < gpus; gpu++) {
         on_gpu(gpu);
-        CUDA(cu_stream(&me->streams[gpu], 1));
-        CUDA(cu_event(&me->events[gpu], 2));
-        CUDA(cu_host_alloc((void **)&me->host[gpu], 4 * BYTES, 0));
-        CUDA(cu_alloc(&me->device[gpu], 2 * BYTES));
+        CUDA(cuStreamCreate(&me->streams[gpu], 1));
+        CUDA(cuEventCreate(&me->events[gpu], 2));
+        CUDA(cuMemHostAlloc((void **)&me->host[gpu], 4 * BYTES, 0));
+        CUDA(cuMemAlloc(&me->device[gpu], 2 * BYTES));
     }
     while (now() < until) {
         any_call(0);
@@ -168,13 +168,13 @@ static void *neighbour(void *argument)
         address_t memory;
         on_gpu((int)below((uint64_t)gpus));
         lock_submits(0);
-        if (CUDA(cu_load(&module, PTX)) == 0)
-            CUDA(cu_unload(module));
-        if (CUDA(cu_stream(&stream, 1)) == 0)
-            CUDA(cu_stream_destroy(stream));
+        if (CUDA(cuModuleLoadData(&module, COPY_AND_ADD1)) == 0)
+            CUDA(cuModuleUnload(module));
+        if (CUDA(cuStreamCreate(&stream, 1)) == 0)
+            CUDA(cuStreamDestroy(stream));
         unlock_submits();
-        if (CUDA(cu_alloc(&memory, 1 << 20)) == 0)
-            DO(cuda_free, cu_free(memory));
+        if (CUDA(cuMemAlloc(&memory, 1 << 20)) == 0)
+            DO(cuda_free, cuMemFree(memory));
         usleep((useconds_t)below(20000));
     }
     return NULL;
@@ -241,28 +241,6 @@ static void print_calls(void)
     }
 }
 
-static int load_cuda(void)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    const struct { void *to; const char *name; } names[] = {
-        {&cu_init, "cuInit"}, {&cu_devices, "cuDeviceGetCount"}, {&cu_device, "cuDeviceGet"}, {&cu_retain, "cuDevicePrimaryCtxRetain"},
-        {&cu_set, "cuCtxSetCurrent"}, {&cu_alloc, "cuMemAlloc_v2"}, {&cu_free, "cuMemFree_v2"}, {&cu_host_alloc, "cuMemHostAlloc"},
-        {&cu_host_free, "cuMemFreeHost"}, {&cu_register, "cuMemHostRegister_v2"}, {&cu_unregister, "cuMemHostUnregister"},
-        {&cu_to_gpu, "cuMemcpyHtoD_v2"}, {&cu_from_gpu, "cuMemcpyDtoH_v2"}, {&cu_stream, "cuStreamCreate"}, {&cu_stream_destroy, "cuStreamDestroy_v2"},
-        {&cu_synchronize, "cuStreamSynchronize"}, {&cu_event, "cuEventCreate"}, {&cu_record, "cuEventRecord"}, {&cu_load, "cuModuleLoadData"},
-        {&cu_unload, "cuModuleUnload"}, {&cu_function, "cuModuleGetFunction"}, {&cu_begin, "cuStreamBeginCapture_v2"}, {&cu_end, "cuStreamEndCapture"},
-        {&cu_launch, "cuLaunchKernel"}, {&cu_instantiate, "cuGraphInstantiateWithFlags"}, {&cu_exec_destroy, "cuGraphExecDestroy"},
-        {&cu_graph_destroy, "cuGraphDestroy"}, {&cu_fill, "cuMemsetD32Async"},
-    };
-    for (size_t n = 0; library && n < sizeof names / sizeof *names; n++) {
-        void *found = dlsym(library, names[n].name);
-        if (!found)
-            return fprintf(stderr, "no %s\n", names[n].name), 0;
-        memcpy(names[n].to, &found, sizeof found);
-    }
-    return library != NULL;
-}
-
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -281,7 +259,7 @@ int main(int argc, char **argv)
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    if (doorbell_init() != DOORBELL_OK || !load_cuda() || cu_init(0) != 0 || cu_devices(&gpus) != 0)
+    if (doorbell_init() != DOORBELL_OK || !load_cuda() || cuInit(0) != 0 || cuDeviceGetCount(&gpus) != 0)
         return fprintf(stderr, "no CUDA\n"), 77;
     gpus = gpus < GPUS ? gpus : GPUS;
     for (size_t n = 0; n < sizeof threads / sizeof *threads; n++) {
@@ -297,8 +275,8 @@ int main(int argc, char **argv)
     for (int gpu = 0; gpu < gpus; gpu++) {
         int device;
         void *module, *at = NULL;
-        if (cu_device(&device, gpu) != 0 || cu_retain(&contexts[gpu], device) != 0 || cu_set(contexts[gpu]) != 0 || cu_load(&module, PTX) != 0
-            || cu_function(&functions[gpu], module, "add1") != 0 || cu_host_alloc(&at, (size_t)WORDS * STRIDE * 4, 0) != 0)
+        if (cuDeviceGet(&device, gpu) != 0 || cuDevicePrimaryCtxRetain(&contexts[gpu], device) != 0 || cuCtxSetCurrent(contexts[gpu]) != 0 || cuModuleLoadData(&module, COPY_AND_ADD1) != 0
+            || cuModuleGetFunction(&functions[gpu], module, "add1") != 0 || cuMemHostAlloc(&at, (size_t)WORDS * STRIDE * 4, 0) != 0)
             return fprintf(stderr, "CUDA gives no context or memory\n"), 1;
         words[gpu] = at;
         memset(at, 0, (size_t)WORDS * STRIDE * 4);
@@ -309,7 +287,7 @@ int main(int argc, char **argv)
             s->gpu = gpu;
             s->number = n;
             pthread_mutex_init(&s->closing, NULL);
-            if (!open_session(s))
+            if (!begin_session(s))
                 return 1;
         }
     }

@@ -6,23 +6,10 @@
  * and compare; each session launches a graph that counts, in no stream's order and in a stream's, and the count has to be right; memory that CUDA frees is DOORBELL_FREED in each session that
  * has registered it, and handles of one session are errors in all others. Prints a line for each session. */
 #define _GNU_SOURCE
-#include <doorbell.h>
-#include <dlfcn.h>
+#include "driver_api.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { BYTES = 1 << 20, MOST = 16 };
-#define PATIENCE UINT64_C(10000000000)
-
-typedef unsigned long long address_t;
-static int (*init)(unsigned), (*count_devices)(int *), (*device_get)(int *, int), (*retain)(void **, int), (*set)(void *), (*allocate)(address_t *, size_t);
-static int (*free_it)(address_t), (*host_alloc)(void **, size_t, unsigned), (*create)(void **, unsigned), (*synchronize)(void *);
-static int (*load)(void **, const void *), (*function)(void **, void *, const char *), (*begin)(void *, int), (*end)(void *, void **);
-static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*instantiate)(void **, void *, unsigned long long);
 
 /* One libdoorbell.so. */
 struct library {
@@ -56,14 +43,7 @@ struct session {
 static struct library libraries[4];
 static struct session sessions[MOST];
 static int session_count, wrong;
-static double until;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static uint64_t until;
 
 static void fail(const char *what, int code, struct session *s)
 {
@@ -106,40 +86,27 @@ static void open_library(struct library *l, const char *path)
         fprintf(stderr, "%s: %s\n", path, l->error_detail()), exit(1);
 }
 
-static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
-                          ".visible .entry add1(.param .u64 word)\n{\n    .reg .b64 %word;\n    ld.param.u64 %word, [word];\n"
-                          "    red.global.add.u32 [%word], 1;\n    ret;\n}\n";
-
 /* A session, its memory, and a graph that was learnt from launches that count, too. */
 static int set_up(struct session *s)
 {
-    doorbell_options_t options;
-    memset(&options, 0, sizeof options);
-    options.size = sizeof options;
-    options.kind = DOORBELL_BESIDE_CUDA;
-    options.gpu = (uint32_t)s->gpu;
-    options.lanes = 2;
-    options.profile = "";
+    doorbell_options_t options = {.size = sizeof options, .kind = DOORBELL_BESIDE_CUDA, .gpu = (uint32_t)s->gpu, .lanes = 2, .profile = ""};
     int device;
-    void *module, *add, *captured, *exec;
-    OK(s, device_get(&device, s->gpu));
-    OK(s, retain(&s->context, device));
-    OK(s, set(s->context));
+    void *module;
+    OK(s, cuDeviceGet(&device, s->gpu));
+    OK(s, cuDevicePrimaryCtxRetain(&s->context, device));
+    OK(s, cuCtxSetCurrent(s->context));
     OK(s, s->of->create(&options, &s->doorbell));
     OK(s, s->of->buffer_create(s->doorbell, DOORBELL_HOST, 2 * BYTES, &s->host, (void **)&s->bytes));
     OK(s, s->of->buffer_create(s->doorbell, DOORBELL_VIDEO, BYTES, &s->device, NULL));
-    OK(s, host_alloc((void **)&s->word, 4096, 0));
+    OK(s, cuMemHostAlloc((void **)&s->word, 4096, 0));
     *s->word = 0;
-    OK(s, create(&s->stream, 1));
-    OK(s, load(&module, PTX));
-    OK(s, function(&add, module, "add1"));
+    OK(s, cuStreamCreate(&s->stream, 1));
+    OK(s, cuModuleLoadData(&module, COPY_AND_ADD1));
     uint64_t at = (uint64_t)(uintptr_t)s->word;
     void *arguments[] = {&at};
-    OK(s, begin(s->stream, 1));
-    OK(s, launch(add, 1, 1, 1, 1, 1, 1, 0, s->stream, arguments, NULL));
-    OK(s, end(s->stream, &captured));
-    OK(s, instantiate(&exec, captured, 0));
-    OK(s, s->of->graph_create(s->doorbell, exec, s->stream, &s->graph));
+    OK(s, cuStreamBeginCapture(s->stream, 1));
+    OK(s, cuLaunchKernel(kernel_of(module, "add1"), 1, 1, 1, 1, 1, 1, 0, s->stream, arguments, NULL));
+    OK(s, s->of->graph_create(s->doorbell, captured(s->stream), s->stream, &s->graph));
     s->launches = *s->word;
     return 1;
 }
@@ -147,7 +114,7 @@ static int set_up(struct session *s)
 static void *copy(void *argument)
 {
     struct session *s = argument;
-    set(s->context);
+    cuCtxSetCurrent(s->context);
     unsigned seed = (unsigned)(uintptr_t)&seed;
     /* Each thread has its half. */
     size_t half = BYTES / 2, first = s->threads[0] == pthread_self() ? 0 : half;
@@ -180,7 +147,7 @@ static void *copy(void *argument)
 static void *count(void *argument)
 {
     struct session *s = argument;
-    set(s->context);
+    cuCtxSetCurrent(s->context);
     while (now() < until && !wrong) {
         doorbell_order_t order = doorbell_after_stream(s->stream);
         order.flags |= DOORBELL_ORDER_STREAM_WAITS;
@@ -191,7 +158,7 @@ static void *count(void *argument)
             sched_yield();
         OK(s, code);
         if (in_stream)
-            OK(s, synchronize(s->stream));
+            OK(s, cuStreamSynchronize(s->stream));
         else
             OK(s, s->of->wait(s->doorbell, ticket, PATIENCE));
         s->launches++;
@@ -201,11 +168,11 @@ static void *count(void *argument)
             continue;
         address_t block;
         doorbell_buffer_t buffers[MOST];
-        OK(s, allocate(&block, 65536));
+        OK(s, cuMemAlloc(&block, 65536));
         for (int n = 0; n < session_count; n++)
             if (sessions[n].gpu == s->gpu)
                 OK(&sessions[n], sessions[n].of->buffer_register(sessions[n].doorbell, (void *)(uintptr_t)block, 65536, &buffers[n]));
-        OK(s, free_it(block));
+        OK(s, cuMemFree(block));
         for (int n = 0; n < session_count; n++)
             if (sessions[n].gpu == s->gpu) {
                 while ((code = sessions[n].of->copy_async(sessions[n].doorbell, sessions[n].host, 0, buffers[n], 0, 8, NULL, &ticket)) == DOORBELL_BUSY)
@@ -219,7 +186,6 @@ static void *count(void *argument)
 
 int main(int argc, char **argv)
 {
-    void *libcuda;
     int gpus;
     if (argc < 3)
         return fprintf(stderr, "usage: sessions SECONDS LIBRARY...\n"), 2;
@@ -227,16 +193,7 @@ int main(int argc, char **argv)
     /* All libraries before CUDA is initialised. */
     for (int n = 0; n < named; n++)
         open_library(&libraries[n], argv[2 + n]);
-    libcuda = dlopen("libcuda.so.1", RTLD_NOW);
-    const struct { void *to; const char *name; } functions[] = {
-        {&init, "cuInit"}, {&count_devices, "cuDeviceGetCount"}, {&device_get, "cuDeviceGet"}, {&retain, "cuDevicePrimaryCtxRetain"}, {&set, "cuCtxSetCurrent"},
-        {&allocate, "cuMemAlloc_v2"}, {&free_it, "cuMemFree_v2"}, {&host_alloc, "cuMemHostAlloc"}, {&create, "cuStreamCreate"},
-        {&synchronize, "cuStreamSynchronize"}, {&load, "cuModuleLoadData"}, {&function, "cuModuleGetFunction"}, {&begin, "cuStreamBeginCapture_v2"},
-        {&end, "cuStreamEndCapture"}, {&launch, "cuLaunchKernel"}, {&instantiate, "cuGraphInstantiateWithFlags"},
-    };
-    for (size_t n = 0; n < sizeof functions / sizeof *functions; n++)
-        find(libcuda, functions[n].to, functions[n].name);
-    if (init(0) != 0 || count_devices(&gpus) != 0)
+    if (!load_cuda() || cuInit(0) != 0 || cuDeviceGetCount(&gpus) != 0)
         return fprintf(stderr, "no CUDA\n"), 77;
     for (int n = 0; n < named; n++)
         for (int which = 0; which < (gpus > 1 ? 3 : 2); which++) {
@@ -257,7 +214,7 @@ int main(int argc, char **argv)
             if (s->of != other->of)
                 IS(s, s->of->graph_launch(other->doorbell, other->graph, NULL, &ticket), DOORBELL_HANDLE);
         }
-    until = now() + atof(argv[1]);
+    until = now() + (uint64_t)(atof(argv[1]) * 1e9);
     for (int n = 0; n < session_count; n++)
         for (int t = 0; t < 3; t++)
             pthread_create(&sessions[n].threads[t], NULL, t < 2 ? copy : count, &sessions[n]);

@@ -1,5 +1,5 @@
-//! The examples that measure copies beside set-up calls, on the software GPU, beside a stand-in for libcuda whose set-up calls
-//! hold a lock that copies take. What they print is emulation: only the arithmetic and the mechanism are looked at.
+//! The example that measures copies beside set-up calls, on the software GPU, beside a stand-in for libcuda whose set-up calls
+//! hold a lock that copies take. What it prints is emulation: only the arithmetic and the mechanism are looked at.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -52,14 +52,13 @@ fn software(mut command: Command) -> Command {
     command
 }
 
-/// `program`, or what it interprets, with the software GPU and the libcuda in a folder.
-fn plain<'a>(program: &str, script: impl Into<Option<PathBuf>>, cuda: impl Into<Option<&'a Path>>) -> Command {
+/// `program` with the software GPU and the libcuda in a folder.
+fn plain(program: &Path, cuda: Option<&Path>) -> Command {
     let mut command = Command::new(program);
-    command.args(script.into());
     let libraries = libraries();
     command.env("LD_PRELOAD", libraries.join("libdoorbell_softgpu.so")).env("DOORBELL_SOFTGPU", "poll");
-    let folders = std::env::join_paths(cuda.into().into_iter().chain([libraries.as_path()])).unwrap();
-    command.env("LD_LIBRARY_PATH", folders).env("DOORBELL_LIB", libraries.join("libdoorbell.so"));
+    let folders = std::env::join_paths(cuda.into_iter().chain([libraries.as_path()])).unwrap();
+    command.env("LD_LIBRARY_PATH", folders);
     command
 }
 
@@ -177,30 +176,10 @@ fn beside_softcuda(command: impl Fn() -> Command, folder: &Path) {
 }
 
 #[test]
-#[ignore = "3 s; run by .ci/run"]
-fn in_python() {
-    if !test_support::installed("python3") {
-        test_support::skip!("no python3");
-    }
-    let Some(folder) = built() else { return };
-    let [cuda, softcuda] = ["cuda", "softcuda"].map(|name| folder.path().join(name));
-    let python = |cuda| {
-        let mut command = plain("python3", root().join("../../../examples/python/undelayed.py"), cuda);
-        command.env("PYTHONPATH", root().join("../../../python")).env("PYTHONDONTWRITEBYTECODE", "1");
-        command
-    };
-    beside_softcuda(|| python(Some(softcuda.as_path())), folder.path());
-    let python = |cuda| software(python(cuda));
-    beside_the_stand_in(python(Some(cuda.as_path())), folder.path());
-    wrong_bytes_are_exit_status_1(python(Some(cuda.as_path())));
-    without_cuda_it_says_what_it_leaves_out(python(None));
-}
-
-#[test]
 fn in_c() {
     let Some(folder) = built() else { return };
     let [program, cuda, softcuda] = ["undelayed", "cuda", "softcuda"].map(|name| folder.path().join(name));
-    let c = |cuda| plain(program.to_str().unwrap(), None, cuda);
+    let c = |cuda| plain(&program, cuda);
     beside_softcuda(|| c(Some(softcuda.as_path())), folder.path());
     let c = |cuda| software(c(cuda));
     beside_the_stand_in(c(Some(cuda.as_path())), folder.path());

@@ -114,7 +114,7 @@ pub struct Gap {
 }
 
 /// The name of a cell: one subject at one size in one stage.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CellName {
     pub stage: u32,
@@ -124,7 +124,7 @@ pub struct CellName {
 }
 
 /// A period: its measurements, and what was watched.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Period {
     /// From 0.
@@ -154,7 +154,7 @@ pub struct Period {
 }
 
 /// A cell in a period, or over all periods. Figures are null without samples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CellOfSoak {
     #[serde(flatten)]

@@ -56,36 +56,29 @@ impl Moments {
     }
 }
 
-/// Counts of what happened to a cell's transfers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub checked: u64,
-    pub wrong: u64,
-    pub lost: u64,
-    pub misses: u64,
-}
-
 impl CellOfSoak {
-    /// `percentiles`: p50, p99 and p99.9. `functional`: without rates.
-    pub(crate) fn new(
-        (stage, cell): (u32, &Cell),
+    /// A cell without samples.
+    pub(crate) fn new(stage: u32, cell: &Cell) -> CellOfSoak {
+        CellOfSoak {
+            cell: CellName { stage, subject: cell.subject.name.clone(), bytes: cell.bytes },
+            direction: direction(&cell.subject.what),
+            misses: cell.subject.deadline_ns.map(|_| 0),
+            ..CellOfSoak::default()
+        }
+    }
+
+    /// With the figures of all samples. `percentiles`: p50, p99 and p99.9. `functional`: without rates.
+    pub(crate) fn with(
+        self,
+        cell: &Cell,
         all: &Moments,
         percentiles: [Option<u64>; 3],
-        counts: Counts,
         functional: bool,
     ) -> CellOfSoak {
         let (mean_ns, stddev_ns) = ((all.count > 0).then_some(all.mean), all.stddev());
         let [p50_ns, p99_ns, p999_ns] = percentiles;
         CellOfSoak {
-            cell: CellName { stage, subject: cell.subject.name.clone(), bytes: cell.bytes },
-            direction: direction(&cell.subject.what),
-            unavailable: None,
-            failed: None,
             count: all.count,
-            checked: counts.checked,
-            wrong: counts.wrong,
-            lost: counts.lost,
-            misses: cell.subject.deadline_ns.map(|_| counts.misses),
             mean_ns,
             min_ns: all.least,
             max_ns: all.largest,
@@ -96,9 +89,7 @@ impl CellOfSoak {
             jitter_ns: all.largest.zip(all.least).map(|(max, min)| max - min),
             relative_fluctuation: over_mean(stddev_ns, mean_ns),
             bytes_per_second: rate(cell, mean_ns, functional),
-            histogram: Vec::new(),
-            worst: Vec::new(),
-            over: None,
+            ..self
         }
     }
 }
@@ -108,26 +99,21 @@ pub(crate) const PERCENTILES: [Percentile; 3] = [Percentile::P50, Percentile::P9
 
 pub(crate) struct OpenCell {
     cell: Cell,
-    pub name: CellName,
+    /// Without figures.
+    pub of: CellOfSoak,
     histogram: Histogram,
     moments: Moments,
     worst: Worst<Slow>,
-    pub counts: Counts,
-    unavailable: Option<String>,
-    failed: Option<String>,
 }
 
 impl OpenCell {
     pub fn new(stage: &Stage, cell: &Cell) -> OpenCell {
         OpenCell {
             cell: cell.clone(),
-            name: CellName { stage: stage.number, subject: cell.subject.name.clone(), bytes: cell.bytes },
+            of: CellOfSoak::new(stage.number, cell),
             histogram: Histogram::new(),
             moments: Moments::default(),
             worst: Worst::new(WORST),
-            counts: Counts::default(),
-            unavailable: None,
-            failed: None,
         }
     }
 
@@ -135,37 +121,34 @@ impl OpenCell {
     pub fn add(&mut self, period: u32, began_utc_s: f64, counters_every: u32, part: &PartCell, samples: &[Sample]) {
         match &part.status {
             Status::Measured | Status::Invalid(_) => {}
-            Status::Unavailable(why) => self.unavailable = Some(why.clone()),
-            Status::Failed(why) => self.failed = self.failed.take().or_else(|| Some(why.clone())),
+            Status::Unavailable(why) => self.of.unavailable = Some(why.clone()),
+            Status::Failed(why) => self.of.failed = self.of.failed.take().or_else(|| Some(why.clone())),
         }
-        self.counts.checked += part.compared.whole;
+        self.of.checked += part.compared.whole;
         let (observe, deadline) = (self.cell.subject.observe, self.cell.subject.deadline_ns);
         let counting = samples.iter().enumerate().filter(|(_, s)| !reads_counters(s.round, counters_every));
         for (index, sample) in counting {
             let Some(value) = observed(sample, observe) else { continue };
             self.histogram.record(value);
             self.moments.add(value);
-            self.counts.misses += u64::from(deadline.is_some_and(|deadline| sample.done() > deadline));
+            let is_late = deadline.is_some_and(|deadline| sample.done() > deadline);
+            self.of.misses = self.of.misses.map(|misses| misses + u64::from(is_late));
             let explained = || part.worst.iter().find(|w| w.index == index as u64);
             self.worst.offer(value, || slow(period, began_utc_s, value, sample, explained()));
         }
     }
 
-    /// The slowest so far.
-    pub fn slowest(&self) -> Option<Slow> {
-        self.worst.clone().into_sorted().into_iter().next().map(|slow| slow.note)
+    /// Its slowest samples, the slowest first.
+    pub fn slowest(&self) -> Vec<Slow> {
+        self.worst.clone().into_sorted().into_iter().map(|slow| slow.note).collect()
     }
 
     /// Its account. `functional`: without rates.
     pub fn account(&self, functional: bool) -> CellOfSoak {
         let percentiles = PERCENTILES.map(|p| self.histogram.percentile(p));
-        CellOfSoak {
-            unavailable: self.unavailable.clone(),
-            failed: self.failed.clone(),
-            histogram: coarse(self.histogram.buckets()),
-            worst: self.worst.clone().into_sorted().into_iter().map(|slow| slow.note).collect(),
-            ..CellOfSoak::new((self.name.stage, &self.cell), &self.moments, percentiles, self.counts, functional)
-        }
+        let histogram = coarse(self.histogram.buckets());
+        let account = CellOfSoak { histogram, worst: self.slowest(), ..self.of.clone() };
+        account.with(&self.cell, &self.moments, percentiles, functional)
     }
 }
 

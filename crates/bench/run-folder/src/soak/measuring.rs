@@ -85,7 +85,6 @@ pub struct Measuring<'m> {
     folder: &'m Folder,
     clock: &'m Clock,
     held: &'m dyn Fn() -> Held,
-    process: u32,
     /// Seconds of the periods that are closed.
     done_s: f64,
     open: Open,
@@ -100,16 +99,15 @@ pub struct Measuring<'m> {
 
 /// The period that is being measured.
 struct Open {
-    index: u32,
+    /// Without what is known at its end: the figures of cells and loads, and dead loads.
+    period: Period,
     began: Moment,
     written_s: f64,
-    laps: u64,
     cells: Vec<OpenCell>,
     loads: Vec<OpenLoad>,
-    machine: OpenMachine,
-    noise_ns: Option<u64>,
-    notes: Vec<String>,
-    faults: Vec<Fault>,
+    /// Weights of the means of power, temperature and clock so far.
+    weights: [f64; 3],
+    throttle: u64,
     /// The sample above the bound.
     above: Option<Above>,
 }
@@ -119,37 +117,6 @@ struct OpenLoad {
     spec: LoadSpec,
     /// Of all laps together.
     done: Loaded,
-}
-
-#[derive(Default)]
-struct OpenMachine {
-    power: Looks,
-    temperature: Looks,
-    clock: Looks,
-    sums: HashMap<&'static str, f64>,
-    throttle: u64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Looks {
-    count: f64,
-    sum: f64,
-    least: f64,
-    largest: f64,
-}
-
-impl Looks {
-    fn add(&mut self, value: Option<f64>, weight: f64) {
-        let Some(value) = value.filter(|_| weight > 0.0) else { return };
-        let first = self.count == 0.0;
-        (self.least, self.largest) =
-            if first { (value, value) } else { (self.least.min(value), self.largest.max(value)) };
-        (self.count, self.sum) = (self.count + weight, self.sum + value * weight);
-    }
-
-    fn spread(self) -> Option<Spread> {
-        (self.count > 0.0).then(|| Spread { mean: self.sum / self.count, min: self.least, max: self.largest })
-    }
 }
 
 impl<'m> Measuring<'m> {
@@ -170,9 +137,8 @@ impl<'m> Measuring<'m> {
             folder,
             clock,
             held,
-            process,
             done_s: periods.iter().map(|period| period.seconds).sum(),
-            open: Open::new(folder, periods.len() as u32, clock.now()),
+            open: Open::new(folder, process, periods.len() as u32, clock.now()),
             first,
             stage_began_s: None,
             worst_ns: None,
@@ -183,7 +149,12 @@ impl<'m> Measuring<'m> {
 
     pub fn progress(&self) -> Progress {
         let open_s = self.clock.now().elapsed_s - self.open.began.elapsed_s;
-        Progress { period: self.open.index, done_s: self.done_s + open_s, worst_ns: self.worst_ns, any: self.any }
+        Progress {
+            period: self.open.period.index,
+            done_s: self.done_s + open_s,
+            worst_ns: self.worst_ns,
+            any: self.any,
+        }
     }
 
     /// A lap of a stage is over.
@@ -231,7 +202,7 @@ impl<'m> Measuring<'m> {
         if closes {
             self.close(now)?;
         } else if now.elapsed_s - self.open.written_s >= WRITE_S.min(asked.every_s / 4.0) || self.open.is_urgent(&lap) {
-            self.folder.write_period(&self.open.account(self.folder, self.process, now, &self.first, (self.held)()))?;
+            self.folder.write_period(&self.account(now))?;
             self.open.written_s = now.elapsed_s;
         }
         if stage_is_over {
@@ -266,15 +237,19 @@ impl<'m> Measuring<'m> {
         Ok(Then::Over(over))
     }
 
+    fn account(&self, now: Moment) -> Period {
+        self.open.account(self.folder.experiment().run.gpu, now, &self.first, (self.held)())
+    }
+
     /// Writes the open period, and opens the next.
     fn close(&mut self, now: Moment) -> Result<(), Error> {
-        let period = self.open.account(self.folder, self.process, now, &self.first, (self.held)());
+        let period = self.account(now);
         self.folder.write_period(&period)?;
         for load in &period.loads {
             self.first.entry((load.stage, load.name.clone())).or_insert(load.reached);
         }
         self.done_s += period.seconds;
-        self.open = Open::new(self.folder, period.index + 1, now);
+        self.open = Open::new(self.folder, period.process, period.index + 1, now);
         if self.stage_began_s.is_some() && self.folder.stages().len() == 1 {
             self.stage_began_s = None;
         }
@@ -296,7 +271,7 @@ pub struct Progress {
 }
 
 impl Open {
-    fn new(folder: &Folder, index: u32, began: Moment) -> Open {
+    fn new(folder: &Folder, process: u32, index: u32, began: Moment) -> Open {
         let cells = |stage: &Stage| stage.cells.iter().map(|cell| OpenCell::new(stage, cell)).collect::<Vec<_>>();
         let load = |stage: &Stage, spec: &LoadSpec| OpenLoad {
             stage: stage.number,
@@ -305,46 +280,42 @@ impl Open {
         };
         let stages = folder.stages();
         Open {
-            index,
+            period: Period { index, process, ..Period::default() },
             began,
             written_s: began.elapsed_s,
-            laps: 0,
             cells: stages.iter().flat_map(cells).collect(),
             loads: stages.iter().flat_map(|s| s.loads.iter().map(move |spec| load(s, spec))).collect(),
-            machine: OpenMachine::default(),
-            noise_ns: None,
-            notes: Vec::new(),
-            faults: Vec::new(),
+            weights: [0.0; 3],
+            throttle: 0,
             above: None,
         }
     }
 
     fn add(&mut self, stage: &Stage, lap: &Lap, now: Moment) {
         let began_utc_s = now.utc_s - lap.ago_s;
-        self.laps += 1;
-        let of_stage = self.cells.iter().position(|cell| cell.name.stage == stage.number).unwrap_or(0);
+        self.period.laps += 1;
+        let of_stage = self.cells.iter().position(|cell| cell.of.cell.stage == stage.number).unwrap_or(0);
         let mut faults = Vec::new();
         for (n, part) in lap.part.cells.iter().enumerate() {
             let (cell, samples) = (&mut self.cells[of_stage + n], lap.samples.get(n).map_or(&[][..], Vec::as_slice));
-            cell.add(self.index, began_utc_s, stage.run.counters_every, part, samples);
+            cell.add(self.period.index, began_utc_s, stage.run.counters_every, part, samples);
             let Status::Failed(why) = &part.status else { continue };
             let kind = match lap.ended.get(n).copied().flatten() {
                 Some(Ending::Wrong) => {
-                    cell.counts.wrong += 1;
+                    cell.of.wrong += 1;
                     FaultKind::Corrupted
                 }
                 Some(Ending::Lost) => {
-                    cell.counts.lost += 1;
+                    cell.of.lost += 1;
                     FaultKind::Lost
                 }
                 _ => FaultKind::Failed,
             };
-            faults.push((kind, cell.name.clone(), why.clone()));
+            faults.push((kind, cell.of.cell.clone(), why.clone()));
         }
         for (kind, cell, what) in faults {
-            if !self.faults.iter().any(|f| f.kind == kind && f.cell.as_ref() == Some(&cell)) {
-                let fault = self.fault(kind, Some(clock::precise(now.utc_s)), Some(cell), what);
-                self.faults.push(fault);
+            if !self.period.faults.iter().any(|f| f.kind == kind && f.cell.as_ref() == Some(&cell)) {
+                self.fault(kind, Some(clock::precise(now.utc_s)), cell, what);
             }
         }
         for loaded in &lap.part.loads {
@@ -353,36 +324,61 @@ impl Open {
                 load.add(loaded);
             }
         }
-        self.machine.add(&lap.part.counted, lap.part.seconds);
+        self.add_machine(&lap.part.counted, lap.part.seconds);
         let floor = lap.part.noise.iter().map(|noise| noise.max_ns).max();
-        self.noise_ns = self.noise_ns.max(floor);
+        self.period.noise_ns = self.period.noise_ns.max(floor);
         for note in &lap.part.notes {
-            if !self.notes.contains(note) && self.notes.len() < NOTES {
-                self.notes.push(note.clone());
+            if !self.period.notes.contains(note) && self.period.notes.len() < NOTES {
+                self.period.notes.push(note.clone());
             }
         }
     }
 
-    fn fault(&self, kind: FaultKind, at: Option<String>, cell: Option<CellName>, what: String) -> Fault {
-        Fault { kind, at, period: Some(self.index), cell, what }
+    fn add_machine(&mut self, counted: &[(String, f64)], seconds: f64) {
+        let of = |name: &str| counted.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+        let machine = &mut self.period.machine;
+        let power = of("power_w").or_else(|| of("power_at_end_w")).filter(|_| seconds >= POWER_S);
+        let looks = [(&mut machine.power_w, power, seconds), (&mut machine.temperature_c, of("temperature_c"), 1.0)];
+        let looks = looks.into_iter().chain([(&mut machine.sm_clock_mhz, of("sm_mhz"), 1.0)]);
+        for ((spread, value, weight), before) in looks.zip(&mut self.weights) {
+            let Some(value) = value else { continue };
+            let of = spread.get_or_insert(Spread { mean: value, min: value, max: value });
+            let mean = (of.mean * *before + value * weight) / (*before + weight);
+            *of = Spread { mean, min: of.min.min(value), max: of.max.max(value) };
+            *before += weight;
+        }
+        for (sum, more) in [
+            (&mut machine.energy_j, of("energy_mj").map(|mj| mj / 1e3)),
+            (&mut machine.steal_ms, of("steal_ms")),
+            (&mut machine.pcie_replays, of("pcie_replays")),
+            (&mut machine.ecc_corrected, of("ecc_corrected")),
+            (&mut machine.ecc_uncorrected, of("ecc_uncorrected")),
+        ] {
+            *sum = more.map(|more| sum.unwrap_or(0.0) + more).or(*sum);
+        }
+        self.throttle |= of("throttle_reasons").map_or(0, |bits| bits as u64);
+    }
+
+    fn fault(&mut self, kind: FaultKind, at: Option<String>, cell: CellName, what: String) {
+        self.period.faults.push(Fault { kind, at, period: Some(self.period.index), cell: Some(cell), what });
     }
 
     /// Whether the process ends after this lap.
     fn over(&mut self, stage: &Stage, lap: &Lap, bound_ns: Option<u64>) -> Option<Over> {
-        let of_stage = self.cells.iter().position(|cell| cell.name.stage == stage.number).unwrap_or(0);
+        let of_stage = self.cells.iter().position(|cell| cell.of.cell.stage == stage.number).unwrap_or(0);
         let which = |ending: Ending| lap.ended.iter().position(|e| *e == Some(ending)).map(|n| (n, of_stage + n));
         if let (Some((n, at)), Some(bound_ns)) = (which(Ending::Above), bound_ns) {
-            let name = self.cells[at].name.clone();
+            let name = self.cells[at].of.cell.clone();
             // The last measured sample.
             let sample = lap.samples.get(n).and_then(|samples| samples.last()).copied().unwrap_or_default();
-            let slow = self.cells[at].slowest().filter(|slow| slow.total_ns == sample.done());
+            let slow = self.cells[at].slowest().into_iter().next().filter(|slow| slow.total_ns == sample.done());
             let why = crate::soak::delay::of_sample(&sample, slow.as_ref());
             let what =
                 format!("{} above {}: {why}", numbers::nanoseconds(sample.done()), numbers::nanoseconds(bound_ns));
             let at = slow.map(|slow| slow.at);
             let steal = lap.part.counted.iter().find(|(name, _)| name == "steal_ms");
             self.above = Some(Above {
-                period: self.index,
+                period: self.period.index,
                 cell: name.clone(),
                 sample,
                 steal_ms: steal.map(|(_, ms)| *ms),
@@ -391,8 +387,7 @@ impl Open {
                 delay: None,
                 not_joined: None,
             });
-            let fault = self.fault(FaultKind::Above, at, Some(name), what.clone());
-            self.faults.push(fault);
+            self.fault(FaultKind::Above, at, name, what.clone());
             return Some(Over::Above(what));
         }
         let (n, at) = which(Ending::Lost).or_else(|| which(Ending::Failed))?;
@@ -400,42 +395,31 @@ impl Open {
             Status::Failed(why) | Status::Unavailable(why) | Status::Invalid(why) => why.clone(),
             Status::Measured => String::new(),
         };
-        Some(Over::Renew(format!("{}: {why}", self.cells[at].name.subject)))
+        Some(Over::Renew(format!("{}: {why}", self.cells[at].of.cell.subject)))
     }
 
     /// Whether something happened that must not be lost with this process.
     fn is_urgent(&self, lap: &Lap) -> bool {
-        lap.ended.iter().any(Option::is_some) && !self.faults.is_empty()
+        lap.ended.iter().any(Option::is_some) && !self.period.faults.is_empty()
     }
 
-    fn account(
-        &self,
-        folder: &Folder,
-        process: u32,
-        now: Moment,
-        first: &HashMap<(u32, String), f64>,
-        held: Held,
-    ) -> Period {
-        let gpu = folder.experiment().run.gpu;
+    fn account(&self, gpu: Gpu, now: Moment, first: &HashMap<(u32, String), f64>, held: Held) -> Period {
         let loads: Vec<LoadOfPeriod> = self.loads.iter().map(|load| load.account(gpu, first)).collect();
-        let mut faults = self.faults.clone();
-        for load in loads.iter().filter(|load| !load.held && load.unavailable.is_none()) {
-            faults.push(self.fault(FaultKind::DeadLoad, None, None, dead(load, gpu)));
-        }
+        let dead = loads.iter().filter(|load| !load.held && load.unavailable.is_none()).map(|load| {
+            let what = dead(load, gpu);
+            Fault { kind: FaultKind::DeadLoad, at: None, period: Some(self.period.index), cell: None, what }
+        });
+        let throttle = environment::throttle_names(self.throttle).into_iter().map(str::to_owned).collect();
         Period {
-            index: self.index,
             started: clock::text(self.began.utc_s),
             ended: clock::text(now.utc_s),
             seconds: now.elapsed_s - self.began.elapsed_s,
-            process,
-            laps: self.laps,
             cells: self.cells.iter().map(|cell| cell.account(gpu == Gpu::Soft)).collect(),
-            loads,
-            machine: self.machine.account(),
+            machine: Machine { throttle, ..self.period.machine.clone() },
             held,
-            noise_ns: self.noise_ns,
-            notes: self.notes.clone(),
-            faults,
+            faults: self.period.faults.iter().cloned().chain(dead).collect(),
+            loads,
+            ..self.period.clone()
         }
     }
 }
@@ -493,37 +477,3 @@ impl OpenLoad {
         }
     }
 }
-
-impl OpenMachine {
-    fn add(&mut self, counted: &[(String, f64)], seconds: f64) {
-        let of = |name: &str| counted.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
-        if seconds >= POWER_S {
-            self.power.add(of("power_w").or_else(|| of("power_at_end_w")), seconds);
-        }
-        self.temperature.add(of("temperature_c"), 1.0);
-        self.clock.add(of("sm_mhz"), 1.0);
-        for name in SUMS {
-            if let Some(value) = of(name) {
-                *self.sums.entry(name).or_default() += value;
-            }
-        }
-        self.throttle |= of("throttle_reasons").map_or(0, |bits| bits as u64);
-    }
-
-    fn account(&self) -> Machine {
-        let sum = |name: &str| self.sums.get(name).copied();
-        Machine {
-            power_w: self.power.spread(),
-            temperature_c: self.temperature.spread(),
-            sm_clock_mhz: self.clock.spread(),
-            energy_j: sum("energy_mj").map(|mj| mj / 1e3),
-            throttle: environment::throttle_names(self.throttle).into_iter().map(str::to_owned).collect(),
-            steal_ms: sum("steal_ms"),
-            pcie_replays: sum("pcie_replays"),
-            ecc_corrected: sum("ecc_corrected"),
-            ecc_uncorrected: sum("ecc_uncorrected"),
-        }
-    }
-}
-
-const SUMS: [&str; 5] = ["energy_mj", "steal_ms", "pcie_replays", "ecc_corrected", "ecc_uncorrected"];

@@ -5,7 +5,7 @@ use crate::soak::account::{
     CellName, CellOfSoak, Drift, Fault, FaultKind, Gap, Leak, OverPeriods, Period, Power, SCHEMA, Soak, SpeedUp, Third,
     Verdict,
 };
-use crate::soak::cell::{self, Counts, Moments, PERCENTILES};
+use crate::soak::cell::{self, Moments, PERCENTILES};
 use crate::soak::folder::{Asked, Folder, Measured};
 use crate::soak::{clock, judge};
 use experiment::{Experiment, Gpu, Stage};
@@ -138,7 +138,8 @@ fn totals(stages: &[Stage], experiment: &Experiment, periods: &[Period], functio
     all
 }
 
-fn total(cell: (u32, &experiment::Cell), of: &[&CellOfSoak], functional: bool) -> Option<CellOfSoak> {
+fn total((stage, cell): (u32, &experiment::Cell), of: &[&CellOfSoak], functional: bool) -> Option<CellOfSoak> {
+    of.first()?;
     let sampled = || of.iter().filter(|cell| cell.count > 0);
     let all = sampled().fold(Moments::default(), |all, cell| all.and(&Moments::of(cell)));
     let means = || sampled().filter_map(|cell| cell.mean_ns);
@@ -147,25 +148,23 @@ fn total(cell: (u32, &experiment::Cell), of: &[&CellOfSoak], functional: bool) -
     let mut worst: Vec<_> = sampled().flat_map(|cell| cell.worst.clone()).collect();
     worst.sort_by_key(|slow| (std::cmp::Reverse(slow.value_ns), slow.at.clone()));
     worst.truncate(WORST);
-    let sum = |of_cell: fn(&CellOfSoak) -> u64| of.iter().map(|cell| of_cell(cell)).sum();
-    let counts = Counts {
-        checked: sum(|cell| cell.checked),
-        wrong: sum(|cell| cell.wrong),
-        lost: sum(|cell| cell.lost),
-        misses: sum(|cell| cell.misses.unwrap_or(0)),
-    };
-    let percentiles = PERCENTILES.map(|p| cell::percentile(&histogram, p, all.largest.unwrap_or(u64::MAX)));
+    let mut total = CellOfSoak { histogram, worst, ..CellOfSoak::new(stage, cell) };
+    for one in of {
+        (total.checked, total.wrong) = (total.checked + one.checked, total.wrong + one.wrong);
+        total.lost += one.lost;
+        total.misses = total.misses.map(|misses| misses + one.misses.unwrap_or(0));
+        total.unavailable = total.unavailable.take().or_else(|| one.unavailable.clone());
+    }
+    let percentiles = PERCENTILES.map(|p| cell::percentile(&total.histogram, p, all.largest.unwrap_or(u64::MAX)));
     let mean = (all.count > 0).then_some(all.mean);
-    let over = OverPeriods {
+    total.over = Some(OverPeriods {
         periods: sampled().count() as u32,
         least_mean_ns: least,
         largest_mean_ns: largest,
         fluctuation_of_means: cell::over_mean(largest.zip(least).map(|(most, least)| (most - least) / 2.0), mean),
         speed_up: None,
-    };
-    let unavailable = of.first().map(|_| of.iter().find_map(|cell| cell.unavailable.clone()))?;
-    let total = CellOfSoak::new(cell, &all, percentiles, counts, functional);
-    Some(CellOfSoak { unavailable, histogram, worst, over: Some(over), ..total })
+    });
+    Some(total.with(cell, &all, percentiles, functional))
 }
 
 /// Three parts with equally many periods; empty with fewer than three periods.

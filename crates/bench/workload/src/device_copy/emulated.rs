@@ -10,7 +10,6 @@ use drivers::edu::{self, Edu};
 use pcie::qemu::Machine;
 use pcie::{Function, Memory};
 use std::fs::File;
-use std::os::fd::FromRawFd;
 use std::sync::Arc;
 
 /// The processor is halted, so the clock advances to the next timer immediately, without the 100 ms of each piece. The machine's own timers are off,
@@ -43,19 +42,21 @@ impl Default for Sizes {
 }
 
 impl Emulated {
-    /// Starts QEMU, which ends with the card. `machine` is the kind: `q35` or `pc`.
+    /// Starts QEMU, which ends with the card.
     ///
     /// # Errors
     /// [`crate::Unavailable`] if QEMU is not installed, and errors of QEMU.
-    pub fn start(machine: &str, sizes: Sizes) -> Result<Emulated, Error> {
-        if !installed() {
+    pub fn start(sizes: Sizes) -> Result<Emulated, Error> {
+        if !pcie::qemu::is_installed() {
             let program = pcie::qemu::PROGRAM;
             let hint = format!("the emulated card needs {program}, which is not installed (Debian: qemu-system-x86)");
             return Err(crate::Unavailable::new(hint).into());
         }
-        let video = memory_file(sizes.video)?;
-        let builder =
-            Machine::builder().machine(machine).ram(RAM).peer_memory(video.try_clone().map_err(system)?).args(CLOCK);
+        let video = File::from(pcie::memory_file(c"video", sizes.video)?);
+        let builder = Machine::builder()
+            .ram(RAM)
+            .peer_memory(video.try_clone().map_err(|e| pcie::Error::system("the GPU's memory", e))?)
+            .args(CLOCK);
         let machine = builder.device("edu,dma_mask=0xffffffffffffffff").start()?;
         let bus = machine.peer().0.bus;
         let edu = Edu::new(machine.function(0)?, u64::MAX).map_err(of)?;
@@ -63,27 +64,6 @@ impl Emulated {
         let card = OnBus::new(EduCard { edu, own }, machine);
         Ok(Emulated { card: Arc::new(card), video, bus })
     }
-}
-
-fn system(cause: std::io::Error) -> Error {
-    Error::System { what: "a memory file for the GPU's memory".into(), cause }
-}
-
-fn memory_file(bytes: u64) -> Result<File, Error> {
-    // SAFETY: a name that ends in NUL, and a flag.
-    let fd = unsafe { libc::memfd_create(c"video".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(system(std::io::Error::last_os_error()));
-    }
-    // SAFETY: a new descriptor that only this call has.
-    let file = unsafe { File::from_raw_fd(fd) };
-    file.set_len(bytes).map_err(system)?;
-    Ok(file)
-}
-
-fn installed() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(pcie::qemu::PROGRAM).is_file())
 }
 
 /// The driver's error, as one of `workload`.

@@ -66,7 +66,7 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
             let refused =
                 |e| Failure::impossible(format!("no emulated card: {e}"), "`which qemu-system-x86_64` finds QEMU");
             let workload::device_copy::Emulated { card, video, bus } =
-                workload::device_copy::Emulated::start("q35", workload::device_copy::emulated::Sizes::default())
+                workload::device_copy::Emulated::start(workload::device_copy::emulated::Sizes::default())
                     .map_err(refused)?;
             let place = format!("/proc/self/fd/{}@{bus:x}", video.as_raw_fd());
             // SAFETY: the software GPU reads it when its files are first opened, which happens below, in this thread. Threads that

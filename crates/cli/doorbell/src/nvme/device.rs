@@ -39,9 +39,6 @@ pub struct Device {
     /// Bytes of an emulated block
     #[arg(long, value_enum, value_name = "BYTES", default_value_t = Format::B512)]
     format: Format,
-    /// The machine that is emulated
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = Kind::Q35)]
-    machine: Kind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -50,14 +47,6 @@ enum Format {
     B512,
     #[value(name = "4096")]
     B4096,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
-    /// PCI Express
-    Q35,
-    /// PCI
-    Pc,
 }
 
 /// A controller, and the objects that must outlive it.
@@ -102,13 +91,11 @@ impl Device {
         };
         not_raw(&path)?;
         let block = if self.format == Format::B512 { 512 } else { 4096 };
-        let kind = if self.machine == Kind::Q35 { "q35" } else { "pc" };
         // QEMU ends a value at a comma unless it is doubled.
         let path = path.display().to_string().replace(',', ",,");
         // Without writes, everything that a device might write is sent to a file that QEMU discards.
         let snapshot = if writes { "off" } else { "on" };
         let machine = qemu::Machine::builder()
-            .machine(kind)
             .ram(RAM)
             .peer_memory(PEER)
             .drive(format!("file={path},if=none,id=d0,format=raw,snapshot={snapshot}"))

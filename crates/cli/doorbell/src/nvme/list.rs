@@ -45,7 +45,7 @@ impl Row {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let rows = rows(&Tree::default())?;
-        let emulated = on_path(qemu::PROGRAM);
+        let emulated = qemu::is_installed();
         if self.json {
             let row = |row: &Row| {
                 serde_json::json!({
@@ -76,11 +76,6 @@ impl Args {
         })?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 fn rows(tree: &Tree) -> anyhow::Result<Vec<Row>> {

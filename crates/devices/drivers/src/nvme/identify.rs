@@ -27,34 +27,26 @@ fn text(bytes: &[u8]) -> String {
 /// Identify Controller (figure 247).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerPage {
-    pub vendor: u16,
     pub serial: String,
     pub model: String,
     pub firmware: String,
     /// Maximum data of one command in bytes; none if there is no limit.
     pub largest_transfer: Option<u64>,
     pub namespaces: u32,
-    /// How many commands may be being aborted at the same time.
-    pub aborts: u16,
     /// It has a write cache that a flush empties (VWC).
     pub has_write_cache: bool,
-    /// Exponents of the smallest submission and completion entries that it demands.
-    pub entry_sizes: (u8, u8),
 }
 
 impl ControllerPage {
     pub fn read(page: &Page) -> ControllerPage {
         let largest = page[77];
         ControllerPage {
-            vendor: u16_at(page, 0),
             serial: text(&page[4..24]),
             model: text(&page[24..64]),
             firmware: text(&page[64..72]),
             largest_transfer: (largest > 0).then(|| PAGE.checked_shl(largest.into()).unwrap_or(0)).filter(|l| *l > 0),
             namespaces: u32_at(page, 516),
-            aborts: u16::from(page[258]) + 1,
             has_write_cache: page[525] & 1 != 0,
-            entry_sizes: (page[512] & 0xf, page[513] & 0xf),
         }
     }
 }
@@ -63,15 +55,12 @@ impl ControllerPage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespacePage {
     pub blocks: u64,
-    pub capacity: u64,
     /// Bytes of a block's data.
     pub block_bytes: u64,
     /// Bytes of a block's metadata.
     pub metadata_bytes: u16,
     /// Metadata follows each block's data instead of being separate.
     pub metadata_inline: bool,
-    /// Protection information is checked (DPS).
-    pub is_protected: bool,
     pub is_write_protected: bool,
 }
 
@@ -132,11 +121,9 @@ impl NamespacePage {
         blocks.checked_mul(block_bytes).ok_or(Unusable::TooLarge(blocks))?;
         Ok(NamespacePage {
             blocks,
-            capacity: u64_at(page, 8),
             block_bytes,
             metadata_bytes: format as u16,
             metadata_inline: flbas & 0x10 != 0,
-            is_protected: page[29] & 7 != 0,
             is_write_protected: page[99] & 1 != 0,
         })
     }

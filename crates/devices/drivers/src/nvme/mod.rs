@@ -32,6 +32,6 @@ pub use namespace::{Io, Namespace};
 pub use overwrite::{Overwrite, Word, signatures};
 pub use queue::{Depth, Done, Expiry, Lost, Outcome, Queue};
 pub use registers::{Capabilities, Version};
-pub use signature::{Signature, Use};
+pub use signature::Signature;
 pub use status::{Kind, Status};
 pub use verify::{Broken, Mix, Target, Verified, verify};

@@ -117,11 +117,9 @@ mod tests {
     fn only_blocks_that_exist_are_named() {
         let page = NamespacePage {
             blocks: 1 << 20,
-            capacity: 1 << 20,
             block_bytes: 512,
             metadata_bytes: 0,
             metadata_inline: false,
-            is_protected: false,
             is_write_protected: false,
         };
         let namespace = Namespace { controller: 1, number: 1, page };

@@ -70,16 +70,16 @@ impl Overwrite {
             return Err(refused(why, "take the protection away first (nvme set-feature -f 0x84)".into()));
         }
         let found = signatures(controller, queue, namespace)?;
-        if let Some(bound) = found.iter().find(|found| found.what.is_final()) {
+        if let Some(bound) = found.iter().find(|found| found.is_final()) {
             let why = format!("it holds {bound}: partitions, LVM, RAID, swap and pools are never overwritten");
             return Err(refused(
                 why,
                 "clear it with the tool that made it, or with wipefs, if nothing needs it".into(),
             ));
         }
-        if let Some(kept) = found.iter().find(|found| !word.destroy.iter().any(|said| said == found.what.name())) {
+        if let Some(kept) = found.iter().find(|found| !word.destroy.iter().any(|said| said == found.what)) {
             let why = format!("it holds {}", kept.text());
-            return Err(refused(why, format!("add --destroy {} if it may be lost", kept.what.name())));
+            return Err(refused(why, format!("add --destroy {} if it may be lost", kept.what)));
         }
         Ok(Overwrite { namespace: namespace.clone() })
     }

@@ -9,106 +9,34 @@ use std::fmt;
 /// A use of the device that someone may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    pub what: Use,
+    /// Its name, also for `--destroy`.
+    pub what: &'static str,
     /// The byte at which it was found.
     pub at: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    Gpt,
-    Mbr,
-    Sun,
-    Sgi,
-    Mac,
-    Lvm,
-    MdRaid,
-    IntelRaid,
-    DdfRaid,
-    Swap,
-    Zfs,
-    Bcache,
-    BlueStore,
-    Bcachefs,
-    Asm,
-    Vmfs,
-    Stratis,
-    Luks,
-    BitLocker,
-    Ext,
-    Xfs,
-    Btrfs,
-    F2fs,
-    Ntfs,
-    ExFat,
-    Fat,
-    Nilfs,
-    ReiserFs,
-    Jfs,
-    Apfs,
-    /// Bytes of no known format.
-    Unknown,
-}
-
-impl Use {
-    /// The name for `--destroy`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Use::Gpt => "gpt",
-            Use::Mbr => "mbr",
-            Use::Sun => "sun",
-            Use::Sgi => "sgi",
-            Use::Mac => "mac",
-            Use::Bcachefs => "bcachefs",
-            Use::Asm => "asm",
-            Use::Vmfs => "vmfs",
-            Use::Stratis => "stratis",
-            Use::BitLocker => "bitlocker",
-            Use::Nilfs => "nilfs2",
-            Use::ReiserFs => "reiserfs",
-            Use::Jfs => "jfs",
-            Use::Apfs => "apfs",
-            Use::Unknown => "unknown",
-            Use::Lvm => "lvm",
-            Use::MdRaid => "md",
-            Use::IntelRaid => "imsm",
-            Use::DdfRaid => "ddf",
-            Use::Swap => "swap",
-            Use::Zfs => "zfs",
-            Use::Bcache => "bcache",
-            Use::BlueStore => "bluestore",
-            Use::Luks => "luks",
-            Use::Ext => "ext",
-            Use::Xfs => "xfs",
-            Use::Btrfs => "btrfs",
-            Use::F2fs => "f2fs",
-            Use::Ntfs => "ntfs",
-            Use::ExFat => "exfat",
-            Use::Fat => "fat",
-        }
-    }
-
-    /// The user cannot override it: partitions, and devices that are a part of something larger. The user may give up a file system, or a device
-    /// that is encrypted as a whole.
-    pub fn is_final(self) -> bool {
-        let encrypted = matches!(self, Use::Luks | Use::BitLocker);
-        let linux =
-            matches!(self, Use::Ext | Use::Xfs | Use::Btrfs | Use::F2fs | Use::Nilfs | Use::ReiserFs | Use::Jfs);
-        !encrypted && !linux && !matches!(self, Use::Ntfs | Use::ExFat | Use::Fat | Use::Apfs | Use::Unknown)
-    }
-}
+/// Bytes of no known format.
+const UNKNOWN: &str = "unknown";
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {:#x}", self.what.name(), self.at)
+        write!(f, "{} at byte {:#x}", self.what, self.at)
     }
 }
 
 impl Signature {
+    /// The user cannot override it: partitions, and devices that are a part of something larger. The user may give up a file system, or a device
+    /// that is encrypted as a whole.
+    pub fn is_final(&self) -> bool {
+        let encrypted = matches!(self.what, "luks" | "bitlocker");
+        let linux = matches!(self.what, "ext" | "xfs" | "btrfs" | "f2fs" | "nilfs2" | "reiserfs" | "jfs");
+        !encrypted && !linux && !matches!(self.what, "ntfs" | "exfat" | "fat" | "apfs" | UNKNOWN)
+    }
+
     /// As text for a sentence.
     pub(crate) fn text(&self) -> String {
         match self.what {
-            Use::Unknown => format!("bytes of no known format (unknown at byte {:#x})", self.at),
+            UNKNOWN => format!("bytes of no known format (unknown at byte {:#x})", self.at),
             _ => self.to_string(),
         }
     }
@@ -158,7 +86,7 @@ impl Ends<'_> {
             }
         }
         if found.is_empty() {
-            found.extend(self.first_unknown().map(|at| Signature { what: Use::Unknown, at }));
+            found.extend(self.first_unknown().map(|at| Signature { what: UNKNOWN, at }));
         }
         found
     }
@@ -175,103 +103,103 @@ impl Ends<'_> {
     }
 
     /// GPT in the second block or the last one; a table in the first sector with a partition in it.
-    fn tables(&self) -> impl Iterator<Item = (Use, u64)> {
+    fn tables(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let last = self.length.saturating_sub(self.block_bytes);
         // Also for the case that the device had blocks of another size earlier.
         let places = [self.block_bytes, 512, 4096, last, self.length.saturating_sub(512)];
-        let gpt = places.into_iter().filter(|at| self.has(*at, b"EFI PART")).map(|at| (Use::Gpt, at));
+        let gpt = places.into_iter().filter(|at| self.has(*at, b"EFI PART")).map(|at| ("gpt", at));
         let mbr = self.at(0, 512).is_some_and(|sector| {
             let entries = || sector[446..510].chunks_exact(16);
             let plain = entries().all(|entry| matches!(entry[0], 0 | 0x80));
             sector[510..] == [0x55, 0xaa] && plain && entries().any(|entry| entry[4] != 0)
         });
-        gpt.chain(mbr.then_some((Use::Mbr, 0)))
+        gpt.chain(mbr.then_some(("mbr", 0)))
     }
 
     /// Superblocks near the end.
-    fn raids(&self) -> impl Iterator<Item = (Use, u64)> {
+    fn raids(&self) -> impl Iterator<Item = (&'static str, u64)> {
         const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
         let sectors = self.length / 512;
         let newest = (sectors.saturating_sub(16) & !7) * 512;
         let oldest = (self.length & !0xffff).saturating_sub(0x1_0000);
         let mut found = Vec::new();
         let mut look = |what, at, magic: &[u8]| found.extend(self.has(at, magic).then_some((what, at)));
-        look(Use::MdRaid, newest, MD);
-        look(Use::MdRaid, oldest, MD);
-        look(Use::IntelRaid, self.length.saturating_sub(1024), b"Intel Raid ISM Cfg Sig. ");
-        look(Use::IntelRaid, self.length.saturating_sub(2 * self.block_bytes), b"Intel Raid ISM Cfg Sig. ");
-        look(Use::DdfRaid, self.length.saturating_sub(512), &0xde11_de11_u32.to_be_bytes());
-        look(Use::DdfRaid, self.length.saturating_sub(self.block_bytes), &0xde11_de11_u32.to_be_bytes());
+        look("md", newest, MD);
+        look("md", oldest, MD);
+        look("imsm", self.length.saturating_sub(1024), b"Intel Raid ISM Cfg Sig. ");
+        look("imsm", self.length.saturating_sub(2 * self.block_bytes), b"Intel Raid ISM Cfg Sig. ");
+        look("ddf", self.length.saturating_sub(512), &0xde11_de11_u32.to_be_bytes());
+        look("ddf", self.length.saturating_sub(self.block_bytes), &0xde11_de11_u32.to_be_bytes());
         found.into_iter()
     }
 
     /// An uberblock in one of the four labels of 256 KiB, in either byte order.
-    fn zfs(&self) -> impl Iterator<Item = (Use, u64)> {
+    fn zfs(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let end = self.length & !0x3_ffff;
         let labels = [0, 0x4_0000, end.saturating_sub(0x8_0000), end.saturating_sub(0x4_0000)];
         let places = labels.into_iter().flat_map(|label| (0..128).map(move |i| label + 0x2_0000 + i * 1024));
         let magic = 0x00ba_b10c_u64;
         let mut found = places.filter(|at| self.has(*at, &magic.to_le_bytes()) || self.has(*at, &magic.to_be_bytes()));
-        found.next().map(|at| (Use::Zfs, at)).into_iter()
+        found.next().map(|at| ("zfs", at)).into_iter()
     }
 }
 
-const FIXED: &[(Use, u64, &[u8])] = &[
-    (Use::Lvm, 0, b"LABELONE"),
-    (Use::Lvm, 512, b"LABELONE"),
-    (Use::Lvm, 1024, b"LABELONE"),
-    (Use::Lvm, 1536, b"LABELONE"),
-    (Use::MdRaid, 0, &0xa92b_4efc_u32.to_le_bytes()),
-    (Use::MdRaid, 4096, &0xa92b_4efc_u32.to_le_bytes()),
-    (Use::Swap, 4096 - 10, b"SWAPSPACE2"),
-    (Use::Swap, 4096 - 10, b"SWAP-SPACE"),
-    (Use::Swap, 8192 - 10, b"SWAPSPACE2"),
-    (Use::Swap, 16384 - 10, b"SWAPSPACE2"),
-    (Use::Swap, 32768 - 10, b"SWAPSPACE2"),
-    (Use::Swap, 65536 - 10, b"SWAPSPACE2"),
+const FIXED: &[(&str, u64, &[u8])] = &[
+    ("lvm", 0, b"LABELONE"),
+    ("lvm", 512, b"LABELONE"),
+    ("lvm", 1024, b"LABELONE"),
+    ("lvm", 1536, b"LABELONE"),
+    ("md", 0, &0xa92b_4efc_u32.to_le_bytes()),
+    ("md", 4096, &0xa92b_4efc_u32.to_le_bytes()),
+    ("swap", 4096 - 10, b"SWAPSPACE2"),
+    ("swap", 4096 - 10, b"SWAP-SPACE"),
+    ("swap", 8192 - 10, b"SWAPSPACE2"),
+    ("swap", 16384 - 10, b"SWAPSPACE2"),
+    ("swap", 32768 - 10, b"SWAPSPACE2"),
+    ("swap", 65536 - 10, b"SWAPSPACE2"),
     // Hibernation overwrites it.
-    (Use::Swap, 4096 - 10, b"S1SUSPEND"),
-    (Use::Swap, 4096 - 10, b"S2SUSPEND"),
-    (Use::Swap, 4096 - 10, b"ULSUSPEND"),
-    (Use::Sun, 508, &0xdabe_u16.to_be_bytes()),
-    (Use::Sgi, 0, &0x0be5_a941_u32.to_be_bytes()),
-    (Use::Mac, 512, b"PM\0\0"),
+    ("swap", 4096 - 10, b"S1SUSPEND"),
+    ("swap", 4096 - 10, b"S2SUSPEND"),
+    ("swap", 4096 - 10, b"ULSUSPEND"),
+    ("sun", 508, &0xdabe_u16.to_be_bytes()),
+    ("sgi", 0, &0x0be5_a941_u32.to_be_bytes()),
+    ("mac", 512, b"PM\0\0"),
     (
-        Use::Bcachefs,
+        "bcachefs",
         4096 + 24,
         &[0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d, 0xf7, 0xef],
     ),
-    (Use::Asm, 32, b"ORCLDISK"),
-    (Use::Asm, 32, b"ORCLCLRD"),
-    (Use::Vmfs, 1 << 20, &0xc001_d00d_u32.to_le_bytes()),
-    (Use::Vmfs, 2 << 20, &0x2fab_f15e_u32.to_le_bytes()),
-    (Use::Stratis, 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
-    (Use::Stratis, 9 * 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
-    (Use::BitLocker, 3, b"-FVE-FS-"),
-    (Use::Nilfs, 1024 + 6, &0x3434_u16.to_le_bytes()),
-    (Use::ReiserFs, 65536 + 52, b"ReIsErFs"),
-    (Use::ReiserFs, 65536 + 52, b"ReIsEr2Fs"),
-    (Use::ReiserFs, 65536 + 52, b"ReIsEr3Fs"),
-    (Use::ReiserFs, 8192 + 52, b"ReIsErFs"),
-    (Use::Jfs, 32768, b"JFS1"),
-    (Use::Apfs, 32, b"NXSB"),
+    ("asm", 32, b"ORCLDISK"),
+    ("asm", 32, b"ORCLCLRD"),
+    ("vmfs", 1 << 20, &0xc001_d00d_u32.to_le_bytes()),
+    ("vmfs", 2 << 20, &0x2fab_f15e_u32.to_le_bytes()),
+    ("stratis", 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    ("stratis", 9 * 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    ("bitlocker", 3, b"-FVE-FS-"),
+    ("nilfs2", 1024 + 6, &0x3434_u16.to_le_bytes()),
+    ("reiserfs", 65536 + 52, b"ReIsErFs"),
+    ("reiserfs", 65536 + 52, b"ReIsEr2Fs"),
+    ("reiserfs", 65536 + 52, b"ReIsEr3Fs"),
+    ("reiserfs", 8192 + 52, b"ReIsErFs"),
+    ("jfs", 32768, b"JFS1"),
+    ("apfs", 32, b"NXSB"),
     (
-        Use::Bcache,
+        "bcache",
         4096 + 24,
         &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81],
     ),
-    (Use::BlueStore, 0, b"bluestore block device"),
-    (Use::Luks, 0, b"LUKS\xba\xbe"),
-    (Use::Luks, 16384, b"SKUL\xba\xbe"),
-    (Use::Ext, 1024 + 56, &[0x53, 0xef]),
-    (Use::Xfs, 0, b"XFSB"),
-    (Use::Btrfs, 65536 + 64, b"_BHRfS_M"),
-    (Use::F2fs, 1024, &0xf2f5_2010_u32.to_le_bytes()),
-    (Use::Ntfs, 3, b"NTFS    "),
-    (Use::ExFat, 3, b"EXFAT   "),
-    (Use::Fat, 54, b"FAT12   "),
-    (Use::Fat, 54, b"FAT16   "),
-    (Use::Fat, 82, b"FAT32   "),
+    ("bluestore", 0, b"bluestore block device"),
+    ("luks", 0, b"LUKS\xba\xbe"),
+    ("luks", 16384, b"SKUL\xba\xbe"),
+    ("ext", 1024 + 56, &[0x53, 0xef]),
+    ("xfs", 0, b"XFSB"),
+    ("btrfs", 65536 + 64, b"_BHRfS_M"),
+    ("f2fs", 1024, &0xf2f5_2010_u32.to_le_bytes()),
+    ("ntfs", 3, b"NTFS    "),
+    ("exfat", 3, b"EXFAT   "),
+    ("fat", 54, b"FAT12   "),
+    ("fat", 54, b"FAT16   "),
+    ("fat", 82, b"FAT32   "),
 ];
 
 #[cfg(test)]
@@ -283,7 +211,11 @@ mod tests {
         let area = (AREA as usize).min(bytes.len());
         let ends =
             Ends { first: &bytes[..area], last: &bytes[bytes.len() - area..], length: bytes.len() as u64, block_bytes };
-        ends.signatures().iter().map(|found| found.what.name()).collect()
+        ends.signatures().iter().map(|found| found.what).collect()
+    }
+
+    fn is_final(what: &'static str) -> bool {
+        Signature { what, at: 0 }.is_final()
     }
 
     fn with(parts: &[(usize, &[u8])]) -> Vec<u8> {
@@ -298,7 +230,7 @@ mod tests {
     fn an_empty_device_has_none_and_each_kind_is_found() {
         assert_eq!(found(&with(&[]), 512), [""; 0]);
         for (what, at, magic) in FIXED {
-            assert_eq!(found(&with(&[(*at as usize, magic)]), 512), [what.name()]);
+            assert_eq!(found(&with(&[(*at as usize, magic)]), 512), [*what]);
         }
         assert_eq!(found(&with(&[(512, b"EFI PART")]), 512), ["gpt"]);
         assert_eq!(found(&with(&[(4096, b"EFI PART")]), 4096), ["gpt"]);
@@ -321,15 +253,20 @@ mod tests {
             assert_eq!(found(&with(&[(at, &[byte])]), 512), ["unknown"], "at {at}");
         }
         assert_eq!(found(&vec![0xff; 8 << 20], 512), [""; 0], "erased flash");
-        assert!(!Use::Unknown.is_final());
+        assert!(!is_final(UNKNOWN));
     }
 
     #[test]
     fn devices_in_a_larger_set_are_always_refused() {
-        for what in [Use::Gpt, Use::Mbr, Use::Sun, Use::Lvm, Use::MdRaid, Use::Swap, Use::Zfs, Use::Asm, Use::Vmfs] {
-            assert!(what.is_final());
+        for what in ["gpt", "mbr", "sun", "lvm", "md", "swap", "zfs", "asm", "vmfs"] {
+            assert!(is_final(what));
         }
-        assert!(!Use::Ext.is_final() && !Use::Luks.is_final());
+        assert!(!is_final("ext") && !is_final("luks"));
+        let mut may_be_lost: Vec<&str> = FIXED.iter().map(|(what, ..)| *what).filter(|what| !is_final(what)).collect();
+        may_be_lost.dedup();
+        may_be_lost.sort_unstable();
+        let all = "apfs bitlocker btrfs exfat ext f2fs fat jfs luks nilfs2 ntfs reiserfs xfs";
+        assert_eq!(may_be_lost.join(" "), all);
     }
 
     proptest! {

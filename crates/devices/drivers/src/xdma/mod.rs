@@ -328,25 +328,12 @@ impl Drop for Xdma {
 /// Maximum bytes of one read request of the function (Device Control of the PCI Express capability, PCI Express Base 7.5.3.4); none if it has no
 /// such capability.
 fn largest_read(function: &dyn Function) -> Result<Option<u64>, pcie::Error> {
-    const CAPABILITIES: u16 = 0x34;
     const EXPRESS: u8 = 0x10;
     const DEVICE_CONTROL: u16 = 8;
-    let byte = |at: u16| {
-        let mut byte = [0];
-        function.read_config(at, &mut byte).map(|()| byte[0])
-    };
-    let mut at = u16::from(byte(CAPABILITIES)? & !3);
-    // A chain has 48 places at most.
-    for _ in 0..48 {
-        if at < 0x40 {
-            return Ok(None);
-        }
-        if byte(at)? == EXPRESS {
-            return Ok(Some(128 << (byte(at + DEVICE_CONTROL + 1)? >> 4 & 7)));
-        }
-        at = u16::from(byte(at + 1)? & !3);
-    }
-    Ok(None)
+    let Some(at) = function.capability(EXPRESS)? else { return Ok(None) };
+    let mut upper = [0];
+    function.read_config(at + DEVICE_CONTROL + 1, &mut upper)?;
+    Ok(Some(128 << (upper[0] >> 4 & 7)))
 }
 
 /// The BAR of the DMA's registers, by its identifiers.

@@ -87,10 +87,10 @@ impl Draw {
 pub const PEER: u64 = 4 << 20;
 
 /// A machine with one NVMe controller (`nvme0`) and a peer.
-pub fn machine(kind: &str, drive: String, block: u64, more: &str) -> Builder {
+pub fn machine(drive: String, block: u64, more: &str) -> Builder {
     let device =
         format!("nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size={block},physical_block_size={block}{more}");
-    Machine::builder().machine(kind).peer_memory(PEER).drive(drive).device(device)
+    Machine::builder().peer_memory(PEER).drive(drive).device(device)
 }
 
 pub fn open(machine: &Machine) -> Controller {

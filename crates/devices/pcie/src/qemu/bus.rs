@@ -17,10 +17,9 @@ const LARGE: u64 = 64 << 20;
 /// Sizes of bridge windows by depth, with room for hot plug: a root port, a switch's upstream port, its downstream ports, anything deeper.
 const WINDOWS: [u64; 4] = [32 << 20, 16 << 20, 2 << 20, 1 << 20];
 
-/// q35's configuration space in memory, and where its host bridge holds that address (PCIEXBAR).
+/// q35's configuration space in memory, and its host bridge's register for that address (PCIEXBAR), as port 0xcf8 selects it.
 const ECAM: u64 = 0xb000_0000;
-const PCIEXBAR: u16 = 0x60;
-const Q35_HOST_BRIDGE: u32 = 0x29c0_8086;
+const PCIEXBAR: u32 = 0x8000_0060;
 
 const COMMAND: u16 = 0x04;
 const CLASS: u16 = 0x08;
@@ -57,8 +56,6 @@ impl Space {
 
 pub(super) struct Bus {
     wire: Arc<Wire>,
-    /// q35: 4096 bytes for each function, in memory.
-    extended: bool,
     low: Space,
     high: Space,
     /// By secondary bus number.
@@ -73,25 +70,22 @@ impl Bus {
         let space = |(next, end)| Space { next, end };
         let mut bus = Bus {
             wire,
-            extended: false,
             low: space(LOW),
             high: space(HIGH),
             windows: BTreeMap::new(),
             next_bus: 1,
             placed: BTreeMap::new(),
         };
-        let host_bridge = Address { domain: 0, bus: 0, device: 0, function: 0 };
-        if bus.config().read(host_bridge, 0, 4)? == Q35_HOST_BRIDGE {
-            bus.config().write(host_bridge, PCIEXBAR + 4, 4, (ECAM >> 32) as u32)?;
-            bus.config().write(host_bridge, PCIEXBAR, 4, ECAM as u32 | 1)?;
-            bus.extended = true;
+        for (register, value) in [(PCIEXBAR + 4, (ECAM >> 32) as u32), (PCIEXBAR, ECAM as u32 | 1)] {
+            bus.wire.command(format_args!("outl 0xcf8 {register:#x}"))?;
+            bus.wire.command(format_args!("outl 0xcfc {value:#x}"))?;
         }
         bus.scan(0, 0)?;
         Ok(bus)
     }
 
     pub fn config(&self) -> ConfigAccess {
-        ConfigAccess { wire: Arc::clone(&self.wire), extended: self.extended }
+        ConfigAccess { wire: Arc::clone(&self.wire) }
     }
 
     fn present(&self, number: u8) -> Result<Vec<Address>, Error> {
@@ -245,41 +239,18 @@ impl Bus {
 #[derive(Clone)]
 pub(super) struct ConfigAccess {
     wire: Arc<Wire>,
-    extended: bool,
 }
 
 impl ConfigAccess {
     /// 1, 2 or 4 bytes at an aligned offset.
     pub fn read(&self, address: Address, offset: u16, bytes: u8) -> Result<u32, Error> {
         let letter = letter(bytes);
-        if self.extended {
-            return Ok(self.wire.number(format_args!("read{letter} {:#x}", ecam(address, offset)))? as u32);
-        }
-        let port = 0xcfc + (offset & 3);
-        let value = self.wire.command_pair(
-            format_args!("outl 0xcf8 {:#x}", select(address, offset)),
-            format_args!("in{letter} {port:#x}"),
-        )?;
-        value.map(|v| v as u32).ok_or_else(|| Error::Qemu(format!("no value at {offset:#x} of {address}")))
+        Ok(self.wire.number(format_args!("read{letter} {:#x}", ecam(address, offset)))? as u32)
     }
 
     pub fn write(&self, address: Address, offset: u16, bytes: u8, value: u32) -> Result<(), Error> {
         let letter = letter(bytes);
-        if self.extended {
-            return self.wire.command(format_args!("write{letter} {:#x} {value:#x}", ecam(address, offset)));
-        }
-        let port = 0xcfc + (offset & 3);
-        self.wire
-            .command_pair(
-                format_args!("outl 0xcf8 {:#x}", select(address, offset)),
-                format_args!("out{letter} {port:#x} {value:#x}"),
-            )
-            .map(drop)
-    }
-
-    /// Size of configuration space in bytes.
-    pub fn length(&self) -> u16 {
-        if self.extended { 4096 } else { 256 }
+        self.wire.command(format_args!("write{letter} {:#x} {value:#x}", ecam(address, offset)))
     }
 
     pub fn command(&self, address: Address) -> Result<u16, Error> {
@@ -319,7 +290,7 @@ impl ConfigAccess {
 }
 
 /// Offset of a function's capability.
-pub(super) fn capability(access: &ConfigAccess, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
+fn capability(access: &ConfigAccess, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
     let mut bytes = Vec::with_capacity(256);
     for at in (0..256).step_by(4) {
         bytes.extend(access.read(address, at, 4)?.to_le_bytes());
@@ -338,10 +309,4 @@ fn letter(bytes: u8) -> char {
 fn ecam(address: Address, offset: u16) -> u64 {
     let function = u64::from(address.bus) << 20 | u64::from(address.device) << 15 | u64::from(address.function) << 12;
     ECAM + function + u64::from(offset)
-}
-
-/// Value for port 0xcf8.
-fn select(address: Address, offset: u16) -> u32 {
-    let function = u32::from(address.bus) << 16 | u32::from(address.device) << 11 | u32::from(address.function) << 8;
-    1 << 31 | function | u32::from(offset & 0xfc)
 }

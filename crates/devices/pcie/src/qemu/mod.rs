@@ -37,7 +37,13 @@ use std::time::Duration;
 /// The program, looked up in PATH.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// 2 GiB: what fits below the PCI hole of both machines.
+/// Whether it is there.
+pub fn is_installed() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file())
+}
+
+/// 2 GiB: what fits below the PCI hole.
 const MOST_RAM: u64 = 2 << 30;
 /// Time limit for an answer during the start: a busy computer may have to load QEMU from disk first.
 const START: Duration = Duration::from_secs(60);
@@ -98,7 +104,6 @@ impl From<Address> for Which {
 
 /// Options of a machine.
 pub struct Builder {
-    machine: String,
     ram: u64,
     pages: Pages,
     paused: bool,
@@ -110,12 +115,6 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// `q35` (PCI Express, 4096 bytes of configuration space) or `pc` (PCI, 256 bytes), with options as QEMU takes them. Default `q35`.
-    pub fn machine(mut self, machine: impl Into<String>) -> Builder {
-        self.machine = machine.into();
-        self
-    }
-
     /// Bytes of RAM, whole MiB; at most 2 GiB. Default 64 MiB. Untouched memory takes no space.
     pub fn ram(mut self, bytes: u64) -> Builder {
         self.ram = bytes;
@@ -225,7 +224,7 @@ impl Builder {
         let backend = |id: &str, bytes: u64, fd: &OwnedFd| {
             format!("memory-backend-file,id={id},size={bytes},mem-path={},share=on", path(fd))
         };
-        add("-machine", format!("{},memory-backend=ram", self.machine));
+        add("-machine", "q35,memory-backend=ram".into());
         add("-m", format!("{}M", self.ram >> 20));
         add("-accel", "tcg".into());
         add("-display", "none".into());
@@ -343,7 +342,6 @@ pub struct Machine {
 impl Machine {
     pub fn builder() -> Builder {
         Builder {
-            machine: "q35".into(),
             ram: 64 << 20,
             pages: Pages::Together,
             paused: false,
@@ -416,21 +414,14 @@ impl Machine {
         poison::ignore(self.inner.monitor.lock()).execute(command, arguments)
     }
 
-    /// Plugs in a device, described as for `-device`, with an `id=`. On q35 it needs a `pcie-root-port` (`bus=`). QEMU deletes a `-drive` with its
+    /// Plugs in a device, described as for `-device`, with an `id=` and, as `bus=`, a `pcie-root-port`. QEMU deletes a `-drive` with its
     /// device, so a later device needs a new drive.
     ///
     /// # Errors
     /// [`Error::Qemu`] with QEMU's message.
     pub fn plug(&self, text: &str) -> Result<(), Error> {
         if let Some(port) = text.split(',').find_map(|part| part.strip_prefix("bus=")) {
-            let port = self.address(port);
-            // Only ports have power control: `pci.0` is no port.
-            port.and_then(|port| poison::ignore(self.inner.bus.lock()).give_power(port)).or_else(|e| {
-                match self.failure() {
-                    Some(_) => Err(e),
-                    None => Ok(()),
-                }
-            })?;
+            poison::ignore(self.inner.bus.lock()).give_power(self.address(port)?)?;
         }
         let answer = self.monitor(&format!("device_add {text}"))?;
         if answer.trim().is_empty() {
@@ -439,7 +430,7 @@ impl Machine {
         Err(Error::Qemu(format!("device_add {text}: {}", answer.trim())))
     }
 
-    /// Removes a device by surprise. It is gone when this returns. On q35 it has to be below a `pcie-root-port`.
+    /// Removes a device by surprise. It is below a `pcie-root-port`, and gone when this returns.
     ///
     /// # Errors
     /// [`Error::Qemu`] where it is unknown, or cannot be pulled.
@@ -453,18 +444,13 @@ impl Machine {
         };
         let address = self.address(id.as_str())?;
         let port = poison::ignore(self.inner.bus.lock()).bridge_of(address.bus)?;
+        let port = port.ok_or_else(|| Error::Qemu(format!("{id} is below no port: it cannot be pulled")))?;
         // QEMU returns zeros where no device answers, a real bus returns ones. The open function checks this flag instead.
         if let Some(gone) = poison::ignore(self.inner.opened.lock()).get(&address) {
             // ORDERING: Relaxed is enough: the flag orders no other memory.
             gone.store(true, Ordering::Relaxed);
         }
-        match port.filter(|_| address.bus != 0) {
-            Some(port) => poison::ignore(self.inner.bus.lock()).cut_power(port)?,
-            None => {
-                self.monitor(&format!("device_del {id}"))?;
-                eject(&self.inner.wire, address)?;
-            }
-        }
+        poison::ignore(self.inner.bus.lock()).cut_power(port)?;
         poison::ignore(self.inner.monitor.lock()).wait_until_deleted(&id)
     }
 
@@ -484,12 +470,6 @@ impl Drop for Machine {
         self.inner.wire.close("its machine was dropped");
         self.inner.process.kill();
     }
-}
-
-/// Does what a guest's ACPI does on `pc`: writes the slot to the ejection port (QEMU's docs/specs/acpi_pci_hotplug).
-fn eject(wire: &wire::Wire, address: Address) -> Result<(), Error> {
-    wire.command(format_args!("outl 0xae10 0x0"))?;
-    wire.command(format_args!("outl 0xae08 {:#x}", 1u32 << address.device))
 }
 
 /// The address of the device with this id.

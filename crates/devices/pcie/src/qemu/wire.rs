@@ -74,19 +74,6 @@ impl Wire {
         Err(refused(&state.line, &state.answer))
     }
 
-    /// Sends two requests with no other request between them: a selector, and the access that uses it.
-    pub fn command_pair(&self, first: Arguments<'_>, then: Arguments<'_>) -> Result<Option<u64>, Error> {
-        let mut state = poison::ignore(self.state.lock());
-        for request in [first, then] {
-            self.ask(&mut state, request)?;
-            if !state.answer.starts_with(b"OK") {
-                return Err(refused(&state.line, &state.answer));
-            }
-        }
-        let digits = std::str::from_utf8(&state.answer).ok().and_then(|a| a.strip_prefix("OK 0x"));
-        Ok(digits.and_then(|d| u64::from_str_radix(d, 16).ok()))
-    }
-
     fn ask(&self, state: &mut State, request: Arguments<'_>) -> Result<(), Error> {
         if let Some(why) = self.failure() {
             return Err(Error::Qemu(why.into()));

@@ -2,41 +2,20 @@
 #ifndef RANDOM_CALLS_H
 #define RANDOM_CALLS_H
 
-#include <doorbell.h>
-#include <dlfcn.h>
+#include "driver_api.h"
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-typedef unsigned long long address_t;
 /* STRIDE: words that several lanes count at the same time are not in one line. */
 enum { GPUS = 2, EACH = 2, BLOCKS = 8, POOL = 12, TICKETS = 64, BYTES = 65536, WORDS = 1 << 17, STRIDE = 16, MOST_THREADS = 64, GUARD = 64 };
 #define FOREVER_MS 25000
 #define MS UINT64_C(1000000)
-
-static int (*cu_init)(unsigned), (*cu_devices)(int *), (*cu_device)(int *, int), (*cu_retain)(void **, int), (*cu_set)(void *);
-static int (*cu_alloc)(address_t *, size_t), (*cu_free)(address_t), (*cu_host_alloc)(void **, size_t, unsigned), (*cu_host_free)(void *);
-static int (*cu_register)(void *, size_t, unsigned), (*cu_unregister)(void *), (*cu_to_gpu)(address_t, const void *, size_t);
-static int (*cu_from_gpu)(void *, address_t, size_t), (*cu_stream)(void **, unsigned), (*cu_stream_destroy)(void *), (*cu_synchronize)(void *);
-static int (*cu_event)(void **, unsigned), (*cu_record)(void *, void *), (*cu_load)(void **, const void *), (*cu_unload)(void *);
-static int (*cu_function)(void **, void *, const char *), (*cu_begin)(void *, int), (*cu_end)(void *, void **);
-static int (*cu_launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*cu_instantiate)(void **, void *, unsigned long long), (*cu_exec_destroy)(void *), (*cu_graph_destroy)(void *);
-static int (*cu_fill)(address_t, unsigned, size_t, void *);
-
-static const char PTX[] = ".version 6.0\n.target sm_70\n.address_size 64\n"
-                          ".visible .entry add1(.param .u64 word)\n{\n    .reg .b64 %word;\n    ld.param.u64 %word, [word];\n"
-                          "    red.global.add.u32 [%word], 1;\n    ret;\n}\n";
 
 /* The codes of each call besides OK, as doorbell.h lists them, and the milliseconds that it may take by itself. CUDAS: for another thread's call of
  * CUDA. LAUNCHES: for pending launches. OTHERS: for another thread's call that waits for launches. */
@@ -168,13 +147,6 @@ static void begin_thread(struct thread *thread)
     me->task = gettid();
 }
 
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t next_random(void)
 {
     me->random ^= me->random << 13;
@@ -238,7 +210,7 @@ static void unlock_submits(void) { pthread_rwlock_unlock(&submits); }
 static void on_gpu(int gpu)
 {
     if (me->gpu != gpu)
-        cu_set(contexts[gpu]);
+        cuCtxSetCurrent(contexts[gpu]);
     me->gpu = gpu;
 }
 

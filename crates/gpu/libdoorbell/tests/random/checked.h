@@ -142,7 +142,7 @@ static int wait_by_any_way(struct session *s, doorbell_t *h, doorbell_ticket_t t
             if (code == DOORBELL_BUSY || code == DOORBELL_FULL)
                 code = DOORBELL_TIMEOUT;
             else if (code == DOORBELL_OK) {
-                DO(cuda_synchronize, cu_synchronize(me->streams[s->gpu]));
+                DO(cuda_synchronize, cuStreamSynchronize(me->streams[s->gpu]));
                 code = DOORBELL(poll, h, ticket, &done);
                 if (code == DOORBELL_OK && !done)
                     complain("a stream did not wait for a ticket");
@@ -241,7 +241,7 @@ static void held_copy(struct session *s, doorbell_t *h)
     doorbell_buffer_t buffer = 0;
     doorbell_ticket_t held = 0, behind = 0;
     uint64_t pattern = next_random();
-    if (CUDA(cu_host_alloc(&memory, 4096, 0)) != 0)
+    if (CUDA(cuMemHostAlloc(&memory, 4096, 0)) != 0)
         return;
     write_pattern(memory, 4096, pattern);
     *word = 0;
@@ -276,7 +276,7 @@ static void held_copy(struct session *s, doorbell_t *h)
                 /* It waits for launches first, which may be ordered after this copy. */
                 atomic_store(&me->release_word, word);
                 atomic_store(&me->release_at, now() + 1500 * MS);
-                DO(cuda_free, cu_host_free(memory));
+                DO(cuda_free, cuMemFreeHost(memory));
                 memory = NULL;
             }
             if (end)
@@ -299,7 +299,7 @@ static void held_copy(struct session *s, doorbell_t *h)
     }
     *word = 1;
     if (memory)
-        DO(cuda_free, cu_host_free(memory));
+        DO(cuda_free, cuMemFreeHost(memory));
 }
 
 /* A loop of a few frames. Other threads may ask for its statistics, stop it or free it. */

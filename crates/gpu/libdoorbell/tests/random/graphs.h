@@ -78,11 +78,11 @@ static void prepare_graph(struct session *s, doorbell_t *h)
     c->kernels = 1;
     lock_submits(1);
     if (way < 2) {
-        CUDA(cu_begin(stream, 1));
-        CUDA(cu_launch(functions[s->gpu], 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
-        CUDA(cu_end(stream, &graph));
+        CUDA(cuStreamBeginCapture(stream, 1));
+        CUDA(cuLaunchKernel(functions[s->gpu], 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL));
+        CUDA(cuStreamEndCapture(stream, &graph));
         if (way == 0)
-            CUDA(cu_instantiate(&exec, graph, 0));
+            CUDA(cuGraphInstantiate(&exec, graph, 0));
     }
     if (way == 0)
         code = DOORBELL(graph_create, h, exec, stream, &ours);
@@ -91,9 +91,9 @@ static void prepare_graph(struct session *s, doorbell_t *h)
     else
         code = DOORBELL(graph_create_kernel, h, functions[s->gpu], one, one, 0, arguments, stream, &ours);
     if (exec)
-        CUDA(cu_exec_destroy(exec));
+        CUDA(cuGraphExecDestroy(exec));
     if (graph)
-        CUDA(cu_graph_destroy(graph));
+        CUDA(cuGraphDestroy(graph));
     unlock_submits();
     if (code == DOORBELL_OK && ours)
         put_graph(s, h, c, ours);
@@ -199,14 +199,14 @@ static void a_freed_pointer(struct session *s, doorbell_t *h)
     address_t memory;
     if (!of || DOORBELL(graph_create_copy, h, atomic_load(&of->graph), DOORBELL_OWN_LAUNCH_LANE, &graph) != DOORBELL_OK)
         return;
-    if (CUDA(cu_alloc(&memory, BYTES)) != 0)
+    if (CUDA(cuMemAlloc(&memory, BYTES)) != 0)
         return;
     if (DOORBELL(buffer_register, h, (void *)(uintptr_t)memory, BYTES, &buffer) == DOORBELL_OK
         && DOORBELL(graph_set_pointer, h, graph, 0, one_in(20) ? 4 : 0, buffer, one_in(20) ? BYTES : 4 * below(BYTES / 4)) == DOORBELL_OK) {
         for (uint64_t n = below(4); n > 0; n--)
             if (DOORBELL(graph_launch, h, graph, NULL, &ticket) == DOORBELL_OK)
                 put_ticket(s, ticket);
-        DO(cuda_free, cu_free(memory));
+        DO(cuda_free, cuMemFree(memory));
         memory = 0;
         int code = DOORBELL(graph_launch, h, graph, NULL, &ticket);
         if (code == DOORBELL_OK)
@@ -216,7 +216,7 @@ static void a_freed_pointer(struct session *s, doorbell_t *h)
         DOORBELL(buffer_free, h, buffer);
     DOORBELL(graph_free, h, graph);
     if (memory)
-        DO(cuda_free, cu_free(memory));
+        DO(cuda_free, cuMemFree(memory));
 }
 
 #endif

@@ -73,7 +73,7 @@ static doorbell_order_t *an_order(struct session *s, struct order *o)
         lock_submits(0);
         o->locked = me->asks = 1;
         if (how == 18) {
-            CUDA(cu_record(me->events[s->gpu], me->streams[s->gpu]));
+            CUDA(cuEventRecord(me->events[s->gpu], me->streams[s->gpu]));
             o->order.event = me->events[s->gpu];
         } else {
             o->order.flags = how == 17 ? DOORBELL_ORDER_STREAM | DOORBELL_ORDER_STREAM_WAITS : DOORBELL_ORDER_STREAM;
@@ -104,15 +104,15 @@ static void begin_block(int gpu, struct block *b)
     int code;
     b->memory = below(3);
     if (b->memory == DEVICE) {
-        code = CUDA(cu_alloc(&device, BYTES));
+        code = CUDA(cuMemAlloc(&device, BYTES));
         at = (void *)(uintptr_t)device;
     } else if (b->memory == PINNED)
-        code = CUDA(cu_host_alloc(&at, BYTES, 0));
+        code = CUDA(cuMemHostAlloc(&at, BYTES, 0));
     else {
         at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         /* Otherwise a write after a fork might get another page than the GPU's. */
         madvise(at, BYTES, MADV_DONTFORK);
-        code = CUDA(cu_register(at, BYTES, 0));
+        code = CUDA(cuMemHostRegister(at, BYTES, 0));
     }
     if (code != 0)
         return;
@@ -127,7 +127,7 @@ static void begin_block(int gpu, struct block *b)
     uint8_t *bytes = malloc(BYTES);
     write_pattern(bytes, BYTES, b->pattern);
     lock_submits(0);
-    CUDA(cu_to_gpu((address_t)(uintptr_t)b->at, bytes, BYTES));
+    CUDA(cuMemcpyHtoD((address_t)(uintptr_t)b->at, bytes, BYTES));
     unlock_submits();
     free(bytes);
     (void)gpu;
@@ -141,7 +141,7 @@ static void check_quiet(struct block *b)
     }
     uint8_t *bytes = malloc(BYTES);
     lock_submits(0);
-    if (CUDA(cu_from_gpu(bytes, (address_t)(uintptr_t)b->at, BYTES)) == 0)
+    if (CUDA(cuMemcpyDtoH(bytes, (address_t)(uintptr_t)b->at, BYTES)) == 0)
         compare(bytes, BYTES, b->pattern, "GPU memory that no session has");
     unlock_submits();
     free(bytes);
@@ -165,11 +165,11 @@ static void end_block(struct session *s, struct block *b)
         return;
     }
     if (b->memory == DEVICE)
-        DO(cuda_free, cu_free((address_t)(uintptr_t)b->at));
+        DO(cuda_free, cuMemFree((address_t)(uintptr_t)b->at));
     else if (b->memory == PINNED)
-        DO(cuda_free, cu_host_free(b->at));
+        DO(cuda_free, cuMemFreeHost(b->at));
     else {
-        DO(cuda_free, cu_unregister(b->at));
+        DO(cuda_free, cuMemHostUnregister(b->at));
         b->quiet = b->unregistered = 1;
         write_pattern(b->at, BYTES, b->pattern = next_random());
     }
