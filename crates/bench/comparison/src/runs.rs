@@ -200,6 +200,15 @@ fn unmeasured(cell: &Key, a: &Cell, b: &Cell) -> Row {
 }
 
 impl Comparison {
+    /// What is certainly slower or faster: first what fails, then the largest differences.
+    pub fn findings(&self) -> Vec<&Row> {
+        let is_one = |row: &&Row| matches!(row.verdict, Verdict::Slower | Verdict::Faster);
+        let apart = |row: &Row| row.difference.as_ref().map_or(0.0, |d| d.ratio.ln().abs());
+        let mut all: Vec<&Row> = self.rows.iter().filter(is_one).collect();
+        all.sort_by(|a, b| b.fails().cmp(&a.fails()).then(apart(b).total_cmp(&apart(a))));
+        all
+    }
+
     /// Decides, for all rows together.
     pub fn of(mut rows: Vec<Row>, limits: Limits) -> Comparison {
         let tested: Vec<usize> = (0..rows.len()).filter(|r| rows[*r].difference.is_some()).collect();

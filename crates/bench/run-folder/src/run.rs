@@ -10,6 +10,7 @@ mod budget;
 mod capped;
 mod cells;
 mod ends;
+mod findings;
 pub mod groups;
 mod largest;
 mod lasted;
@@ -30,6 +31,7 @@ pub use capped::Bounded;
 pub(crate) use cells::back_to_back;
 pub use cells::observed;
 pub use ends::Ends;
+pub use findings::{Delay, Extremes, baselines, causes, slowest};
 pub use groups::{Group, place};
 pub use largest::{AtValue, LargestOfRun};
 pub use lasted::{Lasted, Rested, StageLasted};
@@ -249,6 +251,11 @@ impl CellOfRun {
             Observe::Done => self.figures.done.as_ref(),
             Observe::Engine => self.figures.engine.as_ref(),
         }
+    }
+
+    /// The observed figure, if it counts: what a failed cell measured is none.
+    pub fn valid(&self) -> Option<&Figure> {
+        self.observed().filter(|_| self.status == Status::Measured)
     }
 
     /// A label among others of the same direction: the executor, and the kind of memory if it is not the plain one; or the subject's name if it has
@@ -493,6 +500,12 @@ impl Run {
 
     pub fn is_functional(experiment: &Experiment) -> bool {
         experiment.run.gpu == Gpu::Soft
+    }
+
+    /// `doorbell 1.2.0 (0123456789ab), 2026-11-30T08:00:00Z`: what measured it, and when.
+    pub fn version(&self) -> String {
+        let commit = self.short_commit().map_or(String::new(), |c| format!(" ({c})"));
+        format!("doorbell {}{commit}, {}", self.doorbell, self.started)
     }
 
     /// The commit, short: twelve digits, and whether files differed from it.

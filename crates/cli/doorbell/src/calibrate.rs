@@ -187,10 +187,10 @@ impl Args {
     fn show(&self, profile: &Profile, samples: u64, left: &[Left], path: &Path) -> anyhow::Result<()> {
         if self.json {
             let text = serde_json::to_string_pretty(profile)?;
-            return Ok(to_stdout(|out| Ok(writeln!(out, "{text}")?))?);
+            return Ok(to_stdout(|out| writeln!(out, "{text}"))?);
         }
         let style = Style::of_stdout();
-        Ok(to_stdout(|out| {
+        to_stdout(|out| {
             let mut t = style.table(&["direction", "memory", "places", "batch", "load", "sizes", "route", "by"]);
             for plan in profile.plans.iter().filter(|plan| plan.key.metric == self.metric) {
                 for range in &plan.ranges {
@@ -219,7 +219,7 @@ impl Args {
             )?;
             writeln!(out, "written to {}; `doorbell calibrate --explain` gives the reasons", path.display())?;
             Ok(())
-        })?)
+        })
     }
 
     fn explain(&self, sizes: &str) -> anyhow::Result<ExitCode> {
@@ -238,18 +238,15 @@ impl Args {
             let all: Vec<_> =
                 plans.iter().flat_map(|plan| reasons(plan).into_iter().map(|reason| one(&plan.key, reason))).collect();
             let text = serde_json::to_string_pretty(&all)?;
-            to_stdout(|out| Ok(writeln!(out, "{text}")?))?;
+            to_stdout(|out| writeln!(out, "{text}"))?;
             return Ok(ExitCode::SUCCESS);
         }
         let style = Style::of_stdout();
         to_stdout(|out| {
-            for plan in plans {
+            plans.iter().try_for_each(|plan| {
                 writeln!(out, "{}", style.bold(&plan.key.to_string()))?;
-                for (_, choice) in reasons(plan) {
-                    writeln!(out, "  {}", choice.why)?;
-                }
-            }
-            Ok(())
+                reasons(plan).into_iter().try_for_each(|(_, choice)| writeln!(out, "  {}", choice.why))
+            })
         })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -324,7 +321,7 @@ fn plan(
             "sweeps": sweeps.iter().map(sweep).collect::<Vec<_>>(),
             "left_out": left.iter().map(|l| serde_json::json!({ "route": l.route, "why": l.why })).collect::<Vec<_>>(),
         });
-        to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?;
+        to_stdout(|out| writeln!(out, "{all:#}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let style = Style::of_stdout();
@@ -354,8 +351,7 @@ fn plan(
             t.add_row([route, why]);
         }
         writeln!(out)?;
-        table::write(out, &t, 0)?;
-        Ok(())
+        table::write(out, &t, 0)
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,10 +6,9 @@ use crate::units;
 use comparison::ranks::Jobs;
 use comparison::{Comparison, Heading, Limits, Loaded, Overall, compare_nodes, compare_runs};
 use statistics::Figure;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use terminal::foreign::Plain;
 use terminal::table::{Style, to_stdout};
 
 /// Compare two runs of `bench`, or many machines: what is slower, how far, and how sure that is
@@ -85,7 +84,7 @@ impl Args {
             (Some(a), Some(b)) => self.two(a, b),
             _ if self.ranks => {
                 let jobs: Jobs = serde_json::from_str(&std::io::read_to_string(std::io::stdin())?)?;
-                json(&jobs.judged())?;
+                terminal::json::print(&jobs.judged())?;
                 Ok(ExitCode::SUCCESS)
             }
             _ => self.many(),
@@ -109,7 +108,7 @@ impl Args {
     fn many(&self) -> anyhow::Result<ExitCode> {
         let (found, warnings) = compare_nodes(&self.nodes, &self.metric, self.fail_above)?;
         if self.json {
-            json(&terminal::comparison::machines_json(&found, &warnings))?;
+            terminal::json::print(&terminal::comparison::machines_json(&found, &warnings))?;
         } else {
             to_stdout(|out| terminal::comparison::write_machines(out, &Style::of_stdout(), &found, &warnings))?;
         }
@@ -120,33 +119,22 @@ impl Args {
     fn write(&self, heading: &Heading, comparison: &Comparison) -> anyhow::Result<()> {
         if let Some(path) = &self.junit {
             let xml = terminal::comparison::junit(heading, comparison)?;
-            written("--junit", path, |out| Ok(out.write_all(xml.as_bytes())?))?;
+            written("--junit", path, |out| out.write_all(xml.as_bytes()))?;
         }
         if let Some(path) = &self.markdown {
             written("--markdown", path, |out| terminal::comparison::write_markdown(out, heading, comparison))?;
         }
         if self.json {
-            return json(&terminal::comparison::json(heading, comparison));
+            return Ok(terminal::json::print(&terminal::comparison::json(heading, comparison))?);
         }
         Ok(to_stdout(|out| terminal::comparison::write(out, &Style::of_stdout(), heading, comparison))?)
     }
 }
 
-fn written(
-    option: &str,
-    path: &Path,
-    f: impl FnOnce(&mut dyn Write) -> Result<(), terminal::ReportError>,
-) -> anyhow::Result<()> {
+fn written(option: &str, path: &Path, f: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     crate::result::is_file(option, path, "it is written beside what goes to standard output")?;
     let done = output::replace(path, |file| f(file));
     done.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", path.display())))
-}
-
-fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    Ok(to_stdout(|out| {
-        serde_json::to_writer_pretty(Plain::json(&mut *out), value).map_err(std::io::Error::from)?;
-        Ok(writeln!(out)?)
-    })?)
 }
 
 #[cfg(test)]

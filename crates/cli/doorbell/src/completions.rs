@@ -20,7 +20,7 @@ impl Args {
     pub fn run(self, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut cli, "doorbell", &mut text);
-        terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?;
+        terminal::table::to_stdout(|out| out.write_all(&text))?;
         Ok(ExitCode::SUCCESS)
     }
 }

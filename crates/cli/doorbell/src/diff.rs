@@ -3,10 +3,12 @@
 use crate::failure::Failure;
 use crate::units;
 use decode::Recording;
+use schema::Document;
 use schema::diff::Tolerance;
 use schema::locks::Locks;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::json::or_text;
 use terminal::table::Style;
 
 /// Compare the lock patterns of two recordings
@@ -50,10 +52,13 @@ impl Args {
         let tolerance = Tolerance { percent: self.tolerance, floor: self.floor };
         let diff = lock_analysis::diff(&a, &b, tolerance);
         if !self.json {
-            terminal::symbols::look_up_variables(&mut a);
-            terminal::symbols::look_up_variables(&mut b);
+            symbols::of_variables(&mut a);
+            symbols::of_variables(&mut b);
         }
-        terminal::diff::print(&diff, (&a, &b), self.top, Style::of_stdout(), self.json)?;
+        let style = Style::of_stdout();
+        or_text(self.json, &Document::of(&diff), style, |out| {
+            terminal::diff::write(&diff, (&a, &b), self.top, style, out)
+        })?;
         for (path, locks) in [(&self.first, &a), (&self.second, &b)] {
             if locks.lost_events > 0 {
                 say!("doorbell: {}: {} events are missing: its counts are too low", path.display(), locks.lost_events);
@@ -71,6 +76,6 @@ fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
         return Err(Failure::new(what, "`doorbell compare` compares runs of `doorbell bench`").into());
     }
     let recording = Recording::open(path)?;
-    let locks = terminal::locks::all_recorded(&recording, 1, "a comparison")?;
+    let locks = lock_analysis::all_recorded(&recording, 1, "a comparison")?;
     Ok((locks, recording))
 }

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use terminal::ReportError;
 
 /// Write a recording in a form that other programs read
 #[derive(Debug, clap::Args)]
@@ -72,7 +71,7 @@ impl Args {
         let recording = crate::show::open(&recorded, self.process)?;
         let written = match &self.out {
             None => {
-                terminal::table::file_to_stdout(|out| self.form.write(&recording, out).map_err(of_a_report))?;
+                terminal::table::file_to_stdout(|out| self.form.write(&recording, out))?;
                 None
             }
             Some(path) if self.form.parquet => {
@@ -118,12 +117,5 @@ impl Form {
         self.write(recording, &mut out)
             .and_then(|()| Ok(out.flush()?))
             .with_context(|| format!("writing {}", path.display()))
-    }
-}
-
-fn of_a_report(e: ExportError) -> ReportError {
-    match e {
-        ExportError::Insight(e) => ReportError::Insight(e),
-        ExportError::Write(e) => ReportError::Write(e),
     }
 }

@@ -6,12 +6,12 @@ mod recording;
 use crate::refused::recording;
 
 use clap::error::{ContextKind, ContextValue};
+use decode::InsightError;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 use tape::file::TapeError;
-use terminal::ReportError;
 use terminal::foreign;
 use terminal::table::Style;
 
@@ -154,18 +154,18 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(hint) = recording::hint(c) {
             return Some(hint.into());
         }
-        if let Some(ReportError::NotRecorded { what, .. }) = c.downcast_ref::<ReportError>() {
-            return Some(match *what {
-                terminal::python::WHAT => "record it again: `doorbell record --python python3 train.py`".into(),
-                _ => "record it again: `doorbell record --locks PROGRAM` records locks, CUDA calls and ranges of NVTX"
-                    .into(),
-            });
-        }
-        if let Some(ReportError::WaitsOnly { .. }) = c.downcast_ref::<ReportError>() {
-            return Some("record it again: `doorbell record --locks PROGRAM` records every operation".into());
-        }
-        let tape = match c.downcast_ref::<decode::InsightError>() {
-            Some(decode::InsightError::Tape(t)) => Some(t),
+        let tape = match c.downcast_ref::<InsightError>() {
+            Some(InsightError::NotRecorded { what: crate::show::PYTHON, .. }) => {
+                return Some("record it again: `doorbell record --python python3 train.py`".into());
+            }
+            Some(InsightError::NotRecorded { .. }) => {
+                let what = "locks, CUDA calls and ranges of NVTX";
+                return Some(format!("record it again: `doorbell record --locks PROGRAM` records {what}"));
+            }
+            Some(InsightError::WaitsOnly { .. }) => {
+                return Some("record it again: `doorbell record --locks PROGRAM` records every operation".into());
+            }
+            Some(InsightError::Tape(t)) => Some(t),
             _ => c.downcast_ref::<TapeError>(),
         };
         match c.downcast_ref::<io::Error>() {

@@ -42,7 +42,7 @@ impl Args {
             let what = format!("there is no subcommand `{}`", self.subcommand.join(" "));
             return Err(Failure::new(what, "`doorbell --help` lists them").into());
         };
-        terminal::table::to_stdout(|out| Ok(out.write_all(text)?))?;
+        terminal::table::to_stdout(|out| out.write_all(text))?;
         Ok(ExitCode::SUCCESS)
     }
 }

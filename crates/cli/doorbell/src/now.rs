@@ -13,6 +13,7 @@ use lock_analysis::names;
 use recorder::control::client::{Client, ClientError, Place};
 use recorder::control::messages::Status;
 use recorders::Asked;
+use schema::Document;
 use schema::now_ranks::NowRecorder;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tape::live::state;
+use terminal::json::or_text;
 use terminal::table::Style;
 
 /// Time between the two looks.
@@ -122,7 +124,8 @@ pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     } else if let Some(status) = statuses.pop() {
         (now.pid, now.program) = (status.pid, status.program);
     }
-    terminal::now::print(&now, Style::of_stdout(), json)?;
+    let style = Style::of_stdout();
+    or_text(json, &Document::of(&now), style, |out| terminal::now::write(out, &now, style))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -51,16 +51,14 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let file = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = Recording::open(&file)?;
-        let mut locks = terminal::locks::all_recorded(&recording, WAITS, "a plan")?;
-        terminal::symbols::look_up_variables(&mut locks);
+        let mut locks = lock_analysis::all_recorded(&recording, WAITS, "a plan")?;
+        symbols::of_variables(&mut locks);
         let wanted = Wanted { worst: CALLS, starting: true, ..Wanted::default() };
         let fixes = slow_calls::why(&recording, &wanted)?.map_or_else(Vec::new, |(why, _)| why.fixes);
-        let plan = terminal::locks::plan(&locks, &fixes, &slow_calls::late_kernels(&recording)?);
+        let plan = slow_calls::plan(&locks, &fixes, &slow_calls::late_kernels(&recording)?);
         match &self.out {
-            None if std::io::stdout().is_terminal() => {
-                terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?
-            }
-            None => terminal::table::file_to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
+            None if io::stdout().is_terminal() => terminal::table::to_stdout(|out| out.write_all(plan.as_bytes()))?,
+            None => terminal::table::file_to_stdout(|out| out.write_all(plan.as_bytes()))?,
             Some(path) => {
                 result::is_file("--out", path, "without --out the plan goes to standard output")?;
                 let mut file = WholeFile::open(path, plan.len() as u64, self.force)?.private();

@@ -585,7 +585,7 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
         let _ = writeln!(err, "{name} {} that came then are not recorded", number::of(e.gap_events, "event"));
     } else if e.gap_events > 0 {
         let (events, entries) = (number::of(e.gap_events, "event"), number::count(e.gap_entries));
-        let (cause, hint) = terminal::lost::why(&e.recorder_use.unwrap_or_default());
+        let (cause, hint) = schema::lost::why(&e.recorder_use.unwrap_or_default());
         let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
         let _ = writeln!(
             err,

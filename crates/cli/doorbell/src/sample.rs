@@ -10,7 +10,7 @@ use crate::{preload, units};
 use anyhow::Context;
 use std::ffi::{CStr, OsString};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -125,7 +125,7 @@ impl Args {
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let width = sample_programs::SAMPLES.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    to_stdout(|out| {
+    to_stdout(|out| -> io::Result<()> {
         for s in sample_programs::SAMPLES {
             if json {
                 writeln!(out, "{}", serde_json::json!({ "name": s.name, "about": s.about, "count": s.count }))?;
@@ -139,7 +139,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn list_shapes(json: bool) -> anyhow::Result<ExitCode> {
-    to_stdout(|out| {
+    to_stdout(|out| -> io::Result<()> {
         for (number, name) in (1..).zip(sample_programs::shapes()) {
             if json {
                 writeln!(out, "{}", serde_json::json!({ "name": name, "number": number }))?;

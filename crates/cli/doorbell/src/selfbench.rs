@@ -167,7 +167,7 @@ impl Turns {
             written.with_context(|| format!("{} was not written", file.path().display()))?;
         }
         let text = if self.json { json } else { table(&figures) };
-        to_stdout(|to| Ok(to.write_all(text.as_bytes())?))?;
+        to_stdout(|to| to.write_all(text.as_bytes()))?;
         Ok(figures)
     }
 

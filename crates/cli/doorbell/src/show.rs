@@ -1,5 +1,9 @@
 //! `doorbell show`: prints the contents of a recording.
 
+mod views;
+
+pub use views::submissions_as_text;
+
 use crate::failure::{self, Failure};
 use crate::progress::Progress;
 use decode::Recording;
@@ -11,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use terminal::foreign::plain;
-use terminal::table::Style;
 
 /// Show what a recording holds
 #[derive(Debug, clap::Args)]
@@ -198,22 +201,22 @@ impl Applies {
     }
 }
 
-/// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is the default.
+/// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`views::show`]. The last one is the default.
 ///
 /// Most views have one name in all places: the rows in `schema/src`, the code that fills them in `decode/src` or `lock-analysis/src`, and the
 /// printer in `terminal/src`. The others:
 ///
 /// | view | rows | filled by | printer |
 /// |---|---|---|---|
-/// | `--submissions` | `submissions` | `decode::rows` | `submissions` |
-/// | `--copies`, `--launches` | `operations` | `decode::rows` | `copies`, `launches` |
-/// | `--gpu-times` | `kernel_runs`, `kernel_times` | `decode::rows`, `decode::kernel_times` | `gpu_times`, `kernel_times` |
+/// | `--submissions` | `submissions` | `decode::lists` | `submissions` |
+/// | `--copies`, `--launches` | `operations` | `decode::lists` | `copies`, `launches` |
+/// | `--gpu-times` | `kernel_runs`, `kernel_times` | `decode::lists`, `decode::kernel_times` | `gpu_times`, `kernel_times` |
 /// | `--channels` | `channel` | `decode::walk` | `channels` |
 /// | `--objects` | `objects` | `decode::rows` | `objects` |
 /// | `--locks` | `locks` | `lock_analysis::locks` | `locks` |
 /// | `--calls` | `cuda_calls` | `lock_analysis`, `calls.rs` | `calls` |
 /// | `--nvtx`, `--each` | `ranges` | `lock_analysis::ranges`, `lock_analysis::each_range` | `ranges` |
-/// | `--rank` | `rank` | `slow_calls::rank` | `rank` |
+/// | `--rank` | `rank` | `slow_calls::ranks` | `rank` |
 /// | `--driver-calls` | `driver_calls` | `decode::driver_call_counts` | `driver_calls` |
 const VIEWS: [Applies; 15] = [
     Applies {
@@ -310,7 +313,7 @@ impl Args {
         let recording = open(&file, self.process)?;
         let filter = Filter {
             channel: self.channel,
-            engine: self.engine,
+            engine: self.engine.clone(),
             thread: self.thread,
             between: self.between,
             call: self.call.clone(),
@@ -332,31 +335,7 @@ impl Args {
             damage_of(&recording)?;
             return Err(nothing_matches(&file, &filter, &present).into());
         }
-        let (style, sort) = (Style::of_stdout(), self.sort.as_deref());
-        let (r, json) = (&recording, self.json);
-        let form = match (json, self.dot) {
-            (true, _) => terminal::graphs::Form::Json,
-            (false, true) => terminal::graphs::Form::Dot,
-            (false, false) => terminal::graphs::Form::Text,
-        };
-        match &self.view {
-            v if v.submissions => terminal::submissions::print(r, filter, style, json)?,
-            v if v.copies => terminal::copies::LIST.print(r, &filter, sort, style, json)?,
-            v if v.launches => terminal::launches::LIST.print(r, &filter, sort, style, json)?,
-            v if v.graphs => terminal::graphs::print(r, self.limit, sort, style, form)?,
-            v if v.kernels => terminal::kernels::print(r, &filter, style, json)?,
-            v if v.gpu_times => terminal::gpu_times::print(r, &filter, sort, style, json)?,
-            v if v.channels => terminal::channels::print(r, filter, sort, style, json)?,
-            v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
-            v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,
-            v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
-            v if v.python => terminal::python::print(r, self.limit, style, json)?,
-            v if v.nvtx && self.each => terminal::ranges::print_each(r, &filter, style, json)?,
-            v if v.nvtx => terminal::ranges::print(r, &filter, style, json)?,
-            v if v.rank => terminal::rank::print(r, self.kernel.as_ref(), self.limit, style, json)?,
-            v if v.objects => terminal::objects::print(r, filter, style, json)?,
-            _ => terminal::summary::print(r, style, json)?,
-        }
+        views::show(&self, &recording, filter)?;
         damage_of(&recording)
     }
 }
@@ -416,6 +395,9 @@ fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
     let what = format!("{}: nothing matches {}", file.display(), asked.join(" "));
     Failure::new(what, format!("the recording has {}", has.join("; ")))
 }
+
+/// What is missing if it was not asked for.
+pub const PYTHON: &str = "Python frames";
 
 /// Maximum number of channels or threads listed in a hint.
 const LISTED: usize = 20;

@@ -182,7 +182,7 @@ impl Args {
     fn print(&self, soak: &Soak) -> anyhow::Result<()> {
         if self.json {
             let text = run_folder::json::to_vec(soak)?;
-            return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+            return Ok(terminal::table::to_stdout(|out| out.write_all(&text))?);
         }
         Ok(terminal::table::text_to_stdout(Style::of_stdout(), |out| {
             terminal::soak::write(out, &Style::of_stdout(), soak)

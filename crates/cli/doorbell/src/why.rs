@@ -3,10 +3,16 @@
 use crate::failure::Failure;
 use crate::now::Whom;
 use crate::{now, show, units};
+use decode::{InsightError, Recording};
+use schema::Document;
+use schema::names::Named;
+use schema::slow_calls::Why;
+use schema::symbols::Places;
 use slow_calls::Wanted;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use terminal::json::or_text;
 use terminal::table::Style;
 
 /// Say why CUDA's calls were slow
@@ -98,7 +104,19 @@ impl Args {
             slow_from_ns: u64::try_from(self.above.as_nanos()).unwrap_or(u64::MAX),
             starting: self.starting,
         };
-        terminal::slow_calls::print(&recording, &wanted, Style::of_stdout(), self.json)?;
+        let (style, (why, places)) = (Style::of_stdout(), explained(&recording, &wanted)?);
+        let named = Named { places: &places, symbols: &why.symbols };
+        or_text(self.json, &Document::of(&why), style, |out| {
+            terminal::slow_calls::write(out, &why, self.number, named, style)
+        })?;
         show::damage_of(&recording)
     }
+}
+
+/// The explanation with the names from the source of the places in its rows.
+pub fn explained(r: &Recording, wanted: &Wanted) -> Result<(Why, Places), InsightError> {
+    let missing = || InsightError::NotRecorded { path: r.path().into(), what: "CUDA calls" };
+    let (mut why, places) = slow_calls::why(r, wanted)?.ok_or_else(missing)?;
+    symbols::of_calls(&mut why, &places);
+    Ok((why, places))
 }

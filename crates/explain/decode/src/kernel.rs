@@ -21,16 +21,6 @@ impl Kernel {
     }
 }
 
-/// `gemm` of `void lib::(anonymous namespace)::gemm<float, 3>(float*)`.
-pub fn short_name(name: &str) -> String {
-    let whole = name.replace("(anonymous namespace)::", "");
-    let plain = whole.split(['(', '<']).next().unwrap_or_default();
-    match plain.rsplit([':', ' ']).next() {
-        Some(last) if !last.is_empty() => last.to_owned(),
-        _ => whole,
-    }
-}
-
 /// Maximum number of names kept.
 pub const MOST: usize = 1 << 17;
 
@@ -131,20 +121,6 @@ impl Codes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_kernel_has_a_short_name() {
-        for (name, short) in [
-            ("add", "add"),
-            ("void lib::(anonymous namespace)::gemm<float, 3>(float*)", "gemm"),
-            ("nchw<float, (bool)1>(int)", "nchw"),
-            ("(anonymous namespace)::f(int)", "f"),
-            ("operator()", "operator"),
-            ("<lambda>", "<lambda>"),
-        ] {
-            assert_eq!(short_name(name), short);
-        }
-    }
 
     #[test]
     fn code_has_the_name_that_it_had_then() {

@@ -2,7 +2,8 @@
 //!
 //! [`Recording`] opens a tape. [`walk`] reads it once, in order and with bounded memory. [`summary()`] counts what such
 //! a walk finds. The driver calls rebuild the objects that the program made; each submission is decoded by its channel's
-//! decoder. The results are rows of crate `schema`. This crate formats no text.
+//! decoder. The results are rows of crate `schema`. This crate formats no
+//! text but that of commands.
 //!
 //! Invariant: no tape makes this panic, whatever its bytes. Damaged or missing parts are counted and named.
 
@@ -30,6 +31,7 @@ pub mod kernel_times;
 pub mod kernels;
 mod largest;
 mod legs;
+pub mod lists;
 pub mod merge;
 mod opened;
 mod order;
@@ -56,7 +58,7 @@ pub use clock_error::clock_error_ns;
 pub use driver_calls::driver_call;
 pub use during::During;
 pub use inline_writes::LaunchWrites;
-pub use kernel::{Codes, Kernel, short_name};
+pub use kernel::{Codes, Kernel};
 pub use largest::Largest;
 pub use opened::{RangeNames, during};
 pub use recording::{Image, InsightError, Recording, Source};

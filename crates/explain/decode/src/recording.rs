@@ -26,6 +26,13 @@ pub enum InsightError {
     Reread { path: PathBuf, offset: u64, len: usize, cause: std::io::Error },
     #[error("{path}: has no process {pid}; it has {known}")]
     NoProcess { path: PathBuf, pid: i32, known: String },
+    #[error("{path}: {what} were not recorded")]
+    NotRecorded { path: PathBuf, what: &'static str },
+    /// What is asked for needs all operations of locks.
+    #[error(
+        "{path}: {what} needs every operation of locks, and this recording has waits only (`record --locks=waits`)"
+    )]
+    WaitsOnly { path: PathBuf, what: &'static str },
 }
 
 /// Where the events of one chunk are.
@@ -116,6 +123,12 @@ impl Recording {
             only.damage.into_inner().into_iter().for_each(|damage| r.damaged(damage));
         }
         Ok(r)
+    }
+
+    /// An error if it does not have what is asked for.
+    pub fn must_have(&self, has: bool, what: &'static str) -> Result<(), InsightError> {
+        let missing = || InsightError::NotRecorded { path: self.path().into(), what };
+        has.then_some(()).ok_or_else(missing)
     }
 
     fn empty(path: &Path, reader: &Reader) -> Result<Recording, InsightError> {

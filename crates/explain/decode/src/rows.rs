@@ -7,15 +7,16 @@ use crate::python_frames::Found;
 use crate::ranges::{Range, Style, Texts};
 use crate::recording::Recording;
 use crate::walk::{At, GraphKernel, Segment};
-use pushbuf::decode::Item;
+use numbers::bytes;
+use pushbuf::decode::{Item, Target};
 use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
-use pushbuf::text::MethodName;
+use pushbuf::text::{ClassName, MethodName};
 use rm::graph::ObjectGraph;
 use schema::happened::OneRange;
 use schema::kernel_runs::KernelRun;
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Ran, When};
-use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
+use schema::submissions::{CommandRow, EntryRow, NEVER_COPIED, SubmissionRow};
 use schema::{Clock, Place};
 use tape::call;
 use tape::event::lack;
@@ -164,13 +165,13 @@ fn ran(at: &At<'_>, gpu: Option<GpuTime>, clock: &Clock) -> Ran {
 }
 
 /// Why words are missing.
-pub fn lack_text(code: u32) -> Option<&'static str> {
+fn lack_text(code: u32) -> Option<&'static str> {
     Some(match code {
         lack::NONE => return None,
         lack::UNMAPPED => "its address has no CPU mapping",
         lack::TOO_LONG => "longer than is recorded",
         lack::RING_FULL => "the tap's ring was full",
-        missing::NEVER_COPIED => "the program died before they were copied",
+        missing::NEVER_COPIED => NEVER_COPIED,
         missing::TAPE_ENDS => "the recording ends before them",
         _ => "for no known reason",
     })
@@ -185,6 +186,8 @@ fn command(item: &Item<'_>) -> CommandRow {
         value: None,
         words: None,
         text: item.to_string(),
+        target: None,
+        means: Vec::new(),
     };
     match item {
         Item::Write(w) => CommandRow {
@@ -209,15 +212,42 @@ fn command(item: &Item<'_>) -> CommandRow {
     }
 }
 
+/// What an operation does, in a line. Semaphore operations need no explanation.
+fn meaning(at: &At<'_>, op: &Op) -> Option<String> {
+    let place = |va: u64| format!("{} {va:#x}", at.place(va).name());
+    let extent = |[x, y, z]: [u32; 3]| format!("{x} x {y} x {z}");
+    Some(match &op.what {
+        What::Copy(c) => format!("copy {}, {} -> {}", bytes(c.bytes()), place(c.src), place(c.dst)),
+        What::Fill(f) => format!("fill {}, {}", bytes(f.bytes()), place(f.dst)),
+        What::Inline(i) => {
+            let own = match i.purpose {
+                Purpose::Data => "",
+                Purpose::Qmd => ", the launch's QMD",
+                Purpose::Constants => ", the launch's constants",
+            };
+            format!("inline {}, stream -> {}{own}", bytes(i.bytes()), place(i.dst))
+        }
+        What::Launch(l) => match at.started().and_then(|s| s.shape) {
+            Some(s) if s.is_empty() => format!("empty QMD {:#x}: only orders or starts others", l.qmd_address),
+            Some(s) => format!("launch grid {}, block {}, program {:#x}", extent(s.grid), extent(s.block), s.program),
+            None => format!("launch, its QMD at {:#x} is not in the stream", l.qmd_address),
+        },
+        What::Semaphore(_) => return None,
+    })
+}
+
 /// Collects the rows of one submission at a time.
 #[derive(Debug, Default)]
 pub struct Collector {
     pub row: SubmissionRow,
+    /// Class last named on each subchannel of the submission.
+    targets: [Option<u32>; 8],
 }
 
 impl Collector {
     pub fn begin(&mut self, at: &At<'_>, clock: &Clock) {
         let (s, c) = (at.submission, at.channel);
+        self.targets = [None; 8];
         self.row = SubmissionRow {
             number: at.number,
             tsc: s.tsc,
@@ -245,6 +275,7 @@ impl Collector {
             index: s.entry.index,
             seq: s.entry.seq,
             gp: s.entry.gp,
+            gp_text: s.gp.to_string(),
             va: s.va,
             place: if s.dwords > 0 { at.place(s.va) } else { Place::Unknown },
             dwords: s.dwords,
@@ -258,8 +289,21 @@ impl Collector {
     }
 
     pub fn item(&mut self, item: &Item<'_>) {
-        if let Some(e) = self.row.entries.last_mut() {
-            e.commands.push(command(item));
+        let Some(e) = self.row.entries.last_mut() else { return };
+        let target = match item {
+            Item::Write(w) if !w.host => Some(w.target),
+            Item::Run(r) if !r.host => Some(r.target),
+            _ => None,
+        };
+        let is_new = |t: &Target| self.targets[usize::from(t.subch & 7)].replace(t.class_id) != Some(t.class_id);
+        let target = target.filter(is_new).map(|t| format!("subchannel {}: {}", t.subch, ClassName(t)));
+        e.commands.push(CommandRow { target, ..command(item) });
+    }
+
+    /// An operation that the commands so far add up to.
+    pub fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let Some(command) = self.row.entries.last_mut().and_then(|e| e.commands.last_mut()) {
+            command.means.extend(meaning(at, op));
         }
     }
 }
@@ -319,6 +363,7 @@ pub fn objects<'g>(graphs: impl Iterator<Item = (u32, &'g ObjectGraph)>, limit: 
             detail: n.detail(),
             depth: n.depth,
             freed: n.object.freed.is_some(),
+            text: n.to_string(),
         };
         let mapping = |m: rm::graph::GpuMapping| MappingRow {
             process,

@@ -60,7 +60,7 @@ struct Starts(BTreeMap<(String, bool), Vec<Start>>);
 
 impl Starts {
     fn add(&mut self, kernel: Option<&Kernel>, in_graph: bool, start: Start) {
-        let name = decode::short_name(kernel.map_or("?", |k| &k.name));
+        let name = schema::names::short_name(kernel.map_or("?", |k| &k.name));
         self.0.entry((name, in_graph)).or_default().push(start);
     }
 }

@@ -33,6 +33,7 @@ mod rows;
 mod spans;
 pub mod threads;
 mod uses;
+mod wait_pattern;
 
 use decode::events;
 use decode::{InsightError, Recording};
@@ -63,7 +64,29 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let incomplete_because = incomplete(r, &labels);
     let rows = Rows { labels: &labels }.all(&Found::new(&facts, &kept, &found, &seen), waits);
     let places = places(r, &facts);
-    Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, places, ..rows })
+    let mut all = Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, places, ..rows };
+    let patterns: Vec<_> = all.waits.iter().map(|wait| wait_pattern::wait_pattern(wait, &all)).collect();
+    all.waits.iter_mut().zip(patterns).for_each(|(wait, pattern)| wait.pattern = pattern);
+    Ok(all)
+}
+
+/// As [`locks`], of a recording that has them.
+///
+/// # Errors
+/// It was made without locks; it cannot be read.
+pub fn recorded(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
+    let locks = locks(r, waits)?;
+    r.must_have(locks.recorded, "locks")?;
+    Ok(locks)
+}
+
+/// As [`recorded`], for what needs every operation.
+///
+/// # Errors
+/// As there; it has waits only.
+pub fn all_recorded(r: &Recording, waits: usize, what: &'static str) -> Result<Locks, InsightError> {
+    let locks = recorded(r, waits)?;
+    if locks.waits_only { Err(InsightError::WaitsOnly { path: r.path().into(), what }) } else { Ok(locks) }
 }
 
 /// The places of the names that were given so far.

@@ -1,7 +1,8 @@
 //! Which lock policy shortens the waits for a lock, from its rows, or the reason why none does. Pure: it takes rows and returns
-//! a decision with its reason. The code that prints it makes the text.
+//! a decision with its reason.
 
 use schema::locks::{LockRow, Locks, WaitRow};
+use std::fmt;
 
 /// In a wait longer than this many holds, others overtook the waiter.
 const PASSED: u64 = 4;
@@ -43,6 +44,25 @@ pub enum Refusal {
     HandOver { usual_wait_ns: f64 },
     /// The waits are as long as the holds.
     LongHolds,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::OwnProtocol(own) => write!(f, "{own}: keeps its own protocol"),
+            Refusal::Generated => f.write_str("made by generated code, whose place changes from run to run"),
+            Refusal::UnlockedByOthers(n) => {
+                write!(f, "an inversion, but unlocked by other threads {n} times, so not pi")
+            }
+            Refusal::HandOver { usual_wait_ns } => write!(
+                f,
+                "others overtook the waiter, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its \
+                 usual wait is {:.1} us: no ticket",
+                usual_wait_ns / 1e3
+            ),
+            Refusal::LongHolds => f.write_str("its waits are as long as its holds: no policy shortens those"),
+        }
+    }
 }
 
 /// The remedy for the waits for a lock.

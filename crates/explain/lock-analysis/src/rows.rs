@@ -158,6 +158,7 @@ impl Rows<'_> {
             overtaken: way.overtaken,
             overtaken_by_readers: way.overtaken_by_readers,
             holders: (0..way.holders.len()).map(|k| self.holder(i, k, found)).collect(),
+            pattern: None,
         }
     }
 

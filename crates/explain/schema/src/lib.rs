@@ -1,7 +1,8 @@
 //! The rows of a recording, from which the tables, the JSON and the exports are made.
 //!
 //! Plain data with its JSON names. `decode` and `lock-analysis` fill the rows, `terminal` and `export` write them;
-//! `docs/reference/json.md` is generated from the comments here (`tests/documented`). This crate computes no values.
+//! `docs/reference/json.md` is generated from the comments here (`tests/documented`). This crate computes no values; [`names`] writes those of
+//! rows for people.
 //!
 //! Invariant: a key keeps its name and meaning within one version of its schema.
 
@@ -22,6 +23,8 @@ pub mod kernels;
 pub mod lines;
 pub mod lock_uses;
 pub mod locks;
+pub mod lost;
+pub mod names;
 pub mod now;
 pub mod now_ranks;
 pub mod objects;

@@ -159,6 +159,29 @@ pub struct WaitRow {
     pub overtaken_by_readers: u64,
     /// The threads that held it the longest part of the wait, the longest first. Empty if no such hold is on the tape.
     pub holders: Vec<HolderRow>,
+    /// What explains most of it. (Not written.)
+    #[serde(skip)]
+    pub pattern: Option<WaitPattern>,
+}
+
+/// A wait in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitPattern {
+    /// `70,812 readers overtook this writer`
+    pub what: String,
+    /// What that means.
+    pub more: Option<&'static str>,
+    /// The lock policy that would help, or why none does.
+    pub help: Option<String>,
+}
+
+impl WaitPattern {
+    /// Each with a point at its end.
+    pub fn lines(&self) -> Vec<String> {
+        let more = self.more.map_or(String::new(), |more| format!(": {more}"));
+        let help = self.help.iter().map(|help| format!("{help}."));
+        std::iter::once(format!("{}{more}.", self.what)).chain(help).collect()
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

@@ -25,6 +25,9 @@ pub struct ObjectRow {
     pub depth: usize,
     /// It was freed.
     pub freed: bool,
+    /// Its line in the tree. (Not written.)
+    #[serde(skip)]
+    pub text: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -4,7 +4,10 @@ use crate::operations::InCall;
 use crate::place::Place;
 use serde::Serialize;
 
-/// A submission for JSON.
+/// [`EntryRow::lack`] of an entry whose number of words is not known either.
+pub const NEVER_COPIED: &str = "the program died before they were copied";
+
+/// A submission.
 #[derive(Debug, Default, Serialize)]
 pub struct SubmissionRow {
     /// Its number in this recording, `#108` in text.
@@ -48,6 +51,9 @@ pub struct EntryRow {
     /// The entry itself.
     #[serde(serialize_with = "crate::wide::hex")]
     pub gp: u64,
+    /// The entry in words. (Not written.)
+    #[serde(skip)]
+    pub gp_text: String,
     /// GPU virtual address of the words.
     pub va: u64,
     pub place: Place,
@@ -86,4 +92,10 @@ pub struct CommandRow {
     pub words: Option<usize>,
     /// The method in words.
     pub text: String,
+    /// The subchannel's class, if the submission's commands before this one had another. (Not written.)
+    #[serde(skip)]
+    pub target: Option<String>,
+    /// What operations the commands up to this one add up to. (Not written: `--copies` and `--launches` have rows of them.)
+    #[serde(skip)]
+    pub means: Vec<String>,
 }

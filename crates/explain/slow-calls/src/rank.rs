@@ -13,9 +13,9 @@ use lock_analysis::facts::{Addresses, Facts};
 use lock_analysis::fast_map::FastMap;
 use lock_analysis::labels::{Labels, function_name};
 use pushbuf::ops::{Op, What};
+use schema::names::{Named, parts};
 use schema::operations::{GpuTime, Mode, Shape, Start};
-use schema::rank::{Rank, SpentOn, Steps, Total};
-use schema::symbols::Places;
+use schema::rank::{Rank, Ranks, SpentOn, Steps, Total};
 use schema::{Summary, copy_names, rank};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -37,6 +37,29 @@ const FEWEST: usize = 3;
 const COLLECTIVES: &str = "collectives";
 /// Runs before a collective that it may have waited for.
 const BEFORE: usize = 256;
+
+/// The rank of the recording, or each one of a recording of several.
+pub fn ranks(r: &Recording, together: &Pattern) -> Result<Ranks, InsightError> {
+    let summary = decode::summary(r)?;
+    // (The image that did the most is the rank's program, others are what it was started through.)
+    let mut of_rank = BTreeMap::new();
+    for p in &summary.processes {
+        if let Some(rank) = &p.rank {
+            let most = of_rank.entry(rank.rank).or_insert(p);
+            if (p.submissions, p.driver_calls) > (most.submissions, most.driver_calls) {
+                *most = p;
+            }
+        }
+    }
+    if of_rank.len() < 2 {
+        return Ok(Ranks { ranks: vec![rank(r, summary, together)?] });
+    }
+    let each = of_rank.values().map(|p| {
+        let process = Recording::open_process(r.path(), p.pid, &mut |_, _| ())?;
+        rank(&process, decode::summary(&process)?, together)
+    });
+    Ok(Ranks { ranks: each.collect::<Result<_, _>>()? })
+}
 
 /// What time is spent on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,11 +122,11 @@ struct Gather<'a> {
     cut: bool,
 }
 
-/// The rank of a recording, and the places of its locks' names. `together`: names of kernels that all ranks run together.
+/// The rank of a recording. `together`: names of kernels that all ranks run together.
 ///
 /// # Errors
 /// The recording cannot be read.
-pub fn rank(r: &Recording, summary: Summary, together: &Pattern) -> Result<(Rank, Places), InsightError> {
+pub fn rank(r: &Recording, summary: Summary, together: &Pattern) -> Result<Rank, InsightError> {
     let mut g = Gather {
         together,
         is_together: HashMap::new(),
@@ -129,8 +152,18 @@ pub fn rank(r: &Recording, summary: Summary, together: &Pattern) -> Result<(Rank
     let rank = summary.processes.iter().find_map(|p| p.rank.clone());
     let world_size = summary.processes.iter().filter_map(|p| p.rank.as_ref()?.world_size).max();
     let rows = g.rows(&labels);
-    let rank = Rank { rank: rank.map(|rank| rank.rank), world_size, summary, rows, steps, cut: g.cut };
-    Ok((rank, lock_analysis::places(r, &facts)))
+    let mut rank = Rank { rank: rank.map(|rank| rank.rank), world_size, summary, rows, steps, cut: g.cut };
+    let (places, locks) = (lock_analysis::places(r, &facts), |kind: &str| matches!(kind, "locks" | "conditions"));
+    let names = rank.rows.iter().filter(|row| locks(row.kind)).map(|row| parts(&row.name).0);
+    let symbols = symbols::look_up(&places, names);
+    let named = Named { places: &places, symbols: &symbols };
+    for row in rank.rows.iter_mut().filter(|row| locks(row.kind)) {
+        row.name = named.lock_and_key(&row.name);
+    }
+    for of in rank.steps.iter_mut().flat_map(|steps| &mut steps.of).filter(|of| locks(of.kind)) {
+        of.name = of.name.as_deref().map(|name| named.lock_and_key(name));
+    }
+    Ok(rank)
 }
 
 impl Gather<'_> {

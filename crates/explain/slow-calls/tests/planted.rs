@@ -121,7 +121,7 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
     w.end(&End::default()).unwrap();
     let r = Recording::open(&path).unwrap();
     // (An unknown layout is refused, and damaged bytes may have one.)
-    if let Ok((rank, _)) = slow_calls::rank(&r, decode::summary(&r).ok()?, &Pattern::new("nccl").unwrap()) {
+    if let Ok(rank) = slow_calls::rank(&r, decode::summary(&r).ok()?, &Pattern::new("nccl").unwrap()) {
         let events =
             |steps: &Steps| steps.list.iter().all(|step| step.ns.is_empty() || step.ns.len() == steps.of.len());
         assert!(rank.steps.iter().all(events), "{:?}", rank.steps);

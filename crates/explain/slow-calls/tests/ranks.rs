@@ -12,7 +12,7 @@ fn rank(mut tape: synthetic::Tape, together: &str) -> Rank {
     let path = dir.path().join("t.doorbell");
     tape.write(&path);
     let r = Recording::open(&path).unwrap();
-    slow_calls::rank(&r, decode::summary(&r).unwrap(), &Pattern::new(together).unwrap()).unwrap().0
+    slow_calls::rank(&r, decode::summary(&r).unwrap(), &Pattern::new(together).unwrap()).unwrap()
 }
 
 /// What was done adds up to the time from one event to the next.

@@ -9,6 +9,7 @@ mod demangle;
 mod file;
 mod lines;
 mod table;
+mod wanted;
 
 use file::{Files, Mapped};
 use lines::Sections;
@@ -16,6 +17,7 @@ use schema::symbols::{Content, MappedFile, Place, Places, SymbolRow, Symbols};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use table::Table;
+pub use wanted::{of_calls, of_locks, of_variables};
 
 /// No further file is opened after this time; the places in it keep their names.
 const LONGEST: Duration = Duration::from_secs(10);

@@ -36,6 +36,11 @@ impl Ratio {
     pub fn differs(&self) -> Option<bool> {
         self.interval.map(|i| !i.holds(1.0))
     }
+
+    /// The interval, if 1 is not in it.
+    pub fn certain(&self) -> Option<Interval<f64>> {
+        self.interval.filter(|i| !i.holds(1.0))
+    }
 }
 
 /// The standard deviation of the logarithm of the quotient, and its degrees of freedom.

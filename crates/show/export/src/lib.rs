@@ -25,7 +25,7 @@ use schema::lines::Line;
 pub enum ExportError {
     #[error(transparent)]
     Insight(#[from] decode::InsightError),
-    #[error("the output could not be written")]
+    #[error(transparent)]
     Write(#[from] std::io::Error),
 }
 

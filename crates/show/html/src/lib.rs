@@ -32,8 +32,8 @@ pub enum Error {
     Insight(#[from] decode::InsightError),
     #[error(transparent)]
     Export(#[from] export::ExportError),
-    #[error(transparent)]
-    View(#[from] terminal::ReportError),
+    #[error("the output could not be written")]
+    Write(#[from] io::Error),
     #[error(transparent)]
     Run(#[from] run_folder::Error),
 }
@@ -94,9 +94,8 @@ pub fn pictures(document: &Document, folder: &Path) -> io::Result<Vec<PathBuf>> 
 /// Samples cannot be read, or a file cannot be written. Files that were written are complete.
 pub fn plots(run: &Run, samples: Option<&Folder>, folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let articles = vec![run::article("", run, samples, "")?];
-    let written =
-        std::fs::create_dir_all(folder).and_then(|()| pictures(&Document { articles, ..Document::default() }, folder));
-    Ok(written.map_err(terminal::ReportError::from)?)
+    std::fs::create_dir_all(folder)?;
+    Ok(pictures(&Document { articles, ..Document::default() }, folder)?)
 }
 
 /// Which doorbell wrote a page.

@@ -29,36 +29,36 @@ const ROWS: usize = 20;
 pub fn document(r: &Recording) -> Result<Document, Error> {
     let s = decode::summary(r)?;
     let mut locks = lock_analysis::locks(r, WAITS)?;
-    terminal::symbols::look_up(&mut locks, usize::MAX);
+    symbols::of_locks(&mut locks, usize::MAX);
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let answer = Answer::of(r)?;
-    let mut sections = vec![answer.section(&s.incomplete_because)?];
+    let mut sections = vec![answer.section(&s.incomplete_because)];
     sections.extend(timeline::section(r, &locks.waits, answer.lost(&s))?);
-    let summary = view::section("summary", "Summary", |out, style| Ok(terminal::summary::write(out, &style, &s)?))?;
+    let summary = view::section("summary", "Summary", |out, style| terminal::summary::write(out, &style, &s));
     let calls = match locks.calls.as_ref().is_some_and(|c| !c.calls.is_empty()) {
-        true => Some(view::section("calls", "CUDA's calls", |out, style| {
-            Ok(terminal::calls::write(&locks, ROWS, style, out)?)
-        })?),
+        true => {
+            Some(view::section("calls", "CUDA's calls", |out, style| terminal::calls::write(&locks, ROWS, style, out)))
+        }
         false => None,
     };
     locks.calls = None;
     // A recording with locks is made to see who waited for them, so that is first.
     match locks.waits.is_empty() {
-        false => sections.extend([locks::section(&locks)?, summary]),
-        true if locks.recorded => sections.extend([summary, locks::section(&locks)?]),
+        false => sections.extend([locks::section(&locks), summary]),
+        true if locks.recorded => sections.extend([summary, locks::section(&locks)]),
         true => sections.push(summary),
     }
     sections.extend(calls);
     let few = Filter { limit: Some(RANGES), ..Filter::default() };
     let ranges = lock_analysis::ranges(r, &few)?;
     if ranges.ranges.iter().any(|row| row.count > 0 && row.style != "mark") {
-        let write = |out: &mut dyn Out, style| Ok(terminal::ranges::write(out, &style, &ranges)?);
-        sections.push(view::section("ranges", "Ranges", write)?);
+        let write = |out: &mut dyn Out, style| terminal::ranges::write(out, &style, &ranges);
+        sections.push(view::section("ranges", "Ranges", write));
     }
     let graphs: Vec<_> = decode::graphs::graphs(r)?.iter().map(decode::graphs::row).collect();
     if !graphs.is_empty() {
-        let write = |out: &mut dyn Out, style| Ok(terminal::graphs::write(&graphs, style, out)?);
-        sections.push(view::section("graphs", "CUDA graphs", write)?);
+        let write = |out: &mut dyn Out, style| terminal::graphs::write(&graphs, style, out);
+        sections.push(view::section("graphs", "CUDA graphs", write));
     }
     let article = Article {
         id: "recording".into(),

@@ -40,8 +40,7 @@ impl Of<'_> {
 
 /// `id` is empty if it is the only one.
 pub fn article(name: &str, run: &Run, folder: Option<&Folder>, id: &str) -> Result<Article, Error> {
-    let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
-    let version = format!("doorbell {}{commit}, {}", run.doorbell, run.started);
+    let version = run.version();
     let of_run =
         Of { run, folder, id: id.into(), below: [run.machine(), format!("{}: {version}", run.experiment.title())] };
     let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
@@ -60,7 +59,7 @@ pub fn article(name: &str, run: &Run, folder: Option<&Folder>, id: &str) -> Resu
         notices: notices(run),
         sections: Vec::new(),
     };
-    let mut sections = vec![Some(answer::section(&of_run)?)];
+    let mut sections = vec![Some(answer::section(&of_run))];
     if !run.functional {
         sections.push(routes::section(&of_run));
         sections.push(beside::section(&of_run));
@@ -71,12 +70,12 @@ pub fn article(name: &str, run: &Run, folder: Option<&Folder>, id: &str) -> Resu
     }
     // What a failed cell measured is no figure.
     let mut valid = run.clone();
-    for cell in valid.cells.iter_mut().filter(|c| why_not(&c.status).is_some()) {
+    for cell in valid.cells.iter_mut().filter(|c| c.status != Status::Measured) {
         cell.figures = Figures::default();
         cell.worst.clear();
     }
     let figures =
-        view::section(&of_run.id("cells"), "All cells", |out, style| terminal::run::body(out, &style, &valid))?;
+        view::section(&of_run.id("cells"), "All cells", |out, style| terminal::run::body(out, &style, &valid));
     sections.push(Some(figures));
     sections.push(surroundings::section(&of_run));
     article.sections = sections.into_iter().flatten().collect();
@@ -118,14 +117,4 @@ fn place(run: &Run, stage: u32) -> String {
     };
     let stage = run.stages.iter().find(|s| s.number == stage);
     stage.into_iter().flat_map(|s| &s.point).filter(varies).map(|c| format!(", {c}")).collect()
-}
-
-/// Why a cell has no valid figure; `None` if it has one.
-pub fn why_not(status: &Status) -> Option<(&'static str, &str)> {
-    match status {
-        Status::Measured => None,
-        Status::Unavailable(why) => Some(("not available", why)),
-        Status::Failed(why) => Some(("failed", why)),
-        Status::Invalid(why) => Some(("invalid", why)),
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::document::{Article, Block, Cell, Column, Document, Section, Table, head, number, text};
 use crate::numbers::{ns_or_none, size, slug};
-use crate::run::{article, why_not};
+use crate::run::article;
 use crate::{Error, Named, two};
 use comparison::{Comparison, Heading};
 use run_folder::run::{CellOfRun, Figure, place};
@@ -106,11 +106,10 @@ fn tables(runs: &[&Named]) -> Option<Section> {
         let mut table = Table::new(format!("side-by-side-{}", slug(name)), format!("{name} of each run"), columns);
         for key in &keys {
             let mut row = vec![Cell::from(key.0.as_str()), size(key.1), Cell::from(key.2.as_str())];
-            row.extend(runs.iter().map(|named| {
-                let cell = find(named, key).map(|n| &named.run.cells[n]);
-                let figure = cell.filter(|c| why_not(&c.status).is_none()).and_then(CellOfRun::observed);
-                ns_or_none(figure.and_then(of))
-            }));
+            row.extend(
+                runs.iter()
+                    .map(|named| ns_or_none(find(named, key).and_then(|n| named.run.cells[n].valid()).and_then(of))),
+            );
             table.row(row);
         }
         let known = |row: &crate::document::Row| row.cells[3..].iter().any(|c| !c.is_nothing());

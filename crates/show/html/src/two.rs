@@ -4,12 +4,13 @@
 use crate::document::{Article, Block, Figure, Kind, Notice, Section};
 use crate::numbers::slug;
 use crate::plot;
+use crate::run::notices;
 use crate::run::over_time::{self, Taken};
 use crate::run::spread::{self, Line};
-use crate::run::{notices, why_not};
 use crate::{Error, Named, view};
 use comparison::{Comparison, Heading, Key, Overall, Row, Verdict};
 use run_folder::run::CellOfRun;
+use terminal::cell::capital;
 use terminal::comparison::{detail, in_words, outcome};
 use terminal::number::of;
 
@@ -31,7 +32,7 @@ pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<A
     let mut sections = Vec::from_iter(answer(c, functional));
     sections.push(view::section("cells-of-both", "Each cell that both runs have", |out, style| {
         terminal::comparison::write(out, &style, heading, c)
-    })?);
+    }));
     if !functional {
         let chosen = chosen(runs, c);
         sections.extend(distributions(runs, &chosen)?);
@@ -90,14 +91,14 @@ fn worked([a, b]: [&Named; 2], c: &Comparison) -> Notice {
 fn answer(c: &Comparison, functional: bool) -> Option<Section> {
     let mut section = Section::new("verdict", "What differs");
     if !functional {
-        let findings = findings(c);
+        let findings = c.findings();
         if findings.is_empty() {
             section.push(Block::Answer("No figure of any cell is slower or faster for certain.".into()));
         }
         let more = findings.len().saturating_sub(FINDINGS);
         for row in findings.into_iter().take(FINDINGS) {
             let cell = label(&row.cell);
-            section.push(Block::Answer(format!("{cell}: {}. {}.", detail(row), first_letter(&in_words(row)))));
+            section.push(Block::Answer(format!("{cell}: {}. {}.", detail(row), capital(&in_words(row)))));
         }
         if more > 0 {
             section.push(Block::Text(format!("{} more are in the table.", of(more as u64, "difference"))));
@@ -107,22 +108,6 @@ fn answer(c: &Comparison, functional: bool) -> Option<Section> {
         section.push(Block::Answer(format!("{}: {}.", label(&row.cell), in_words(row))));
     }
     section.some()
-}
-
-fn first_letter(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
-}
-
-fn apart(row: &Row) -> f64 {
-    row.difference.as_ref().map_or(0.0, |d| d.ratio.ln().abs())
-}
-
-/// What is certainly slower or faster: first what fails, then the largest differences.
-fn findings(c: &Comparison) -> Vec<&Row> {
-    let mut all: Vec<&Row> = c.rows.iter().filter(|r| matches!(r.verdict, Verdict::Slower | Verdict::Faster)).collect();
-    all.sort_by(|a, b| b.fails().cmp(&a.fails()).then(apart(b).total_cmp(&apart(a))));
-    all
 }
 
 /// The place in the matrix, without the size, which has a column.
@@ -138,13 +123,12 @@ struct Both<'a> {
 }
 
 fn find<'a>(named: &'a Named, key: &Key) -> Option<&'a CellOfRun> {
-    let found = named.run.cells.iter().find(|c| Key::of(c) == *key)?;
-    (why_not(&found.status).is_none() && found.observed().is_some()).then_some(found)
+    named.run.cells.iter().find(|c| Key::of(c) == *key).filter(|c| c.valid().is_some())
 }
 
 /// The cells that both runs have, those with differences first.
 fn chosen<'a>(runs: [&'a Named; 2], c: &'a Comparison) -> Vec<Both<'a>> {
-    let mut rows: Vec<&Row> = findings(c);
+    let mut rows: Vec<&Row> = c.findings();
     rows.extend(&c.rows);
     let mut all: Vec<Both<'a>> = Vec::new();
     for row in rows {
@@ -159,9 +143,7 @@ fn chosen<'a>(runs: [&'a Named; 2], c: &'a Comparison) -> Vec<Both<'a>> {
 }
 
 fn below(named: &Named) -> String {
-    let run = &named.run;
-    let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
-    format!("{}: {}, doorbell {}{commit}, {}", named.name, run.machine(), run.doorbell, run.started)
+    format!("{}: {}, {}", named.name, named.run.machine(), named.run.version())
 }
 
 fn distributions(runs: [&Named; 2], all: &[Both<'_>]) -> Result<Option<Section>, Error> {

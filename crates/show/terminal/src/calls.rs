@@ -2,36 +2,19 @@
 
 use crate::cell::main_line;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::symbols::{self, lock};
-use crate::table::{self, Out, Style, text_to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
+use crate::table::{self, Out, Style};
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Total};
 use schema::holds::HoldsOthers;
 use schema::locks::Locks;
+use schema::names::lock;
 use std::io;
 
 /// Rows of each kind by default.
-const ROWS: usize = 10;
+pub const ROWS: usize = 10;
 /// For a recording of waits only.
 const NOT_COUNTED: &str = "of locks only waits were recorded (`record --locks=waits`), so it is unknown which locks a call takes, and for how long";
 /// Patterns of each call.
 const PATTERNS: usize = 2;
-
-/// Shows the calls on standard output: all of them as JSON, `limit` rows of each kind as text.
-pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let mut locks = lock_analysis::locks(r, 1)?;
-    symbols::look_up_variables(&mut locks);
-    let Some(calls) = &mut locks.calls else {
-        return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
-    };
-    if as_json {
-        calls.symbols = locks.symbols;
-        return json::document(calls);
-    }
-    let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    text_to_stdout(style, |out| Ok(write(&locks, limit, style, out)?))
-}
 
 /// Writes the text.
 pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {

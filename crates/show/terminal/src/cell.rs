@@ -29,7 +29,7 @@ pub fn extent(e: [u32; 3]) -> String {
 
 /// A kernel by its short name, or by the address of its code.
 pub fn kernel(name: Option<&str>, shape: &Shape) -> String {
-    name.map_or_else(|| format!("{:#x}", shape.code()), decode::short_name)
+    name.map_or_else(|| format!("{:#x}", shape.code()), schema::names::short_name)
 }
 
 /// Where the GPU starts, if that is not the kernel itself.
@@ -65,20 +65,6 @@ pub fn green(kind: &StreamKind) -> String {
     }
 }
 
-/// A stream by its handle, or what the handle means; `-` outside of any call.
-pub fn stream(handle: Option<u64>) -> String {
-    match handle {
-        None => "-".into(),
-        Some(0) => "default".into(),
-        Some(1) => "legacy default".into(),
-        Some(2) => "default of the thread".into(),
-        Some(handle) => match tape::call::thread_of(handle) {
-            Some(tid) => format!("default of thread {tid}"),
-            None => format!("{handle:#x}"),
-        },
-    }
-}
-
 pub fn time(s: Option<f64>) -> String {
     s.map_or("-".into(), |s| format!("{s:.6}"))
 }
@@ -86,4 +72,10 @@ pub fn time(s: Option<f64>) -> String {
 /// A channel by its number in the recording; `0.1` is the second one with number 0.
 pub fn channel(slot: u32, generation: u32) -> String {
     if generation == 0 { slot.to_string() } else { format!("{slot}.{generation}") }
+}
+
+/// With a capital at the beginning.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

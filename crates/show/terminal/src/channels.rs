@@ -1,44 +1,25 @@
 //! The channels of a recording.
 
 use crate::number::{bytes, count};
-use crate::table::{Out, Style, text_to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
-use decode::walk::{Filter, Sink, walk};
+use crate::table::{Out, Style};
 use schema::Place;
 use schema::channel::{Accounted, Channel};
 use std::io;
 
-struct Nothing;
-
-impl Sink for Nothing {}
-
 /// What the channels can be sorted by, the largest first.
 pub const SORTS: &[&str] = &["rings", "entries", "bytes", "lost"];
 
-/// Shows the channels on standard output, in the order in which they began or by one of [`SORTS`].
-pub fn print(
-    r: &Recording,
-    filter: Filter,
-    sort: Option<&str>,
-    style: Style,
-    as_json: bool,
-) -> Result<(), ReportError> {
-    let mut channels = walk(r, &mut Nothing)?.channels;
-    channels.retain(|c| filter.wants(c));
-    if let Some(sort) = sort {
-        channels.sort_by_key(|c| {
-            std::cmp::Reverse(match sort {
-                "rings" => c.rings,
-                "entries" => c.entries,
-                "bytes" => c.command_bytes,
-                "lost" => c.lost,
-                _ => 0,
-            })
-        });
-    }
-    channels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
-    if as_json { json::print(&channels) } else { text_to_stdout(style, |out| Ok(write(out, &style, &channels, 0)?)) }
+/// Sorts by one of [`SORTS`].
+pub fn sort(channels: &mut [Channel], by: &str) {
+    channels.sort_by_key(|c| {
+        std::cmp::Reverse(match by {
+            "rings" => c.rings,
+            "entries" => c.entries,
+            "bytes" => c.command_bytes,
+            "lost" => c.lost,
+            _ => 0,
+        })
+    });
 }
 
 /// Writes the channels as a table.

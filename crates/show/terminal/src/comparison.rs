@@ -2,14 +2,13 @@
 
 mod commands;
 
-use crate::ReportError;
 use crate::number::{self, nanoseconds};
 use crate::table::{Out, Style};
 use comparison::{Comparison, ERROR, Heading, Key, Machines, Overall, Row, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Value, json};
 use statistics::Interval;
-use std::io::Write;
+use std::io::{self, Write};
 
 pub const SCHEMA: &str = "doorbell.comparison/3";
 pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
@@ -136,7 +135,7 @@ pub fn meaning(c: &Comparison) -> Vec<String> {
 ///
 /// # Errors
 /// Errors of the output.
-pub fn write(out: &mut dyn Out, style: &Style, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
+pub fn write(out: &mut dyn Out, style: &Style, heading: &Heading, c: &Comparison) -> io::Result<()> {
     writeln!(out, "{}", style.bold(&format!("{} (B) against {} (A)", heading.b, heading.a)))?;
     for change in &heading.changes {
         writeln!(out, "  {}: {} in A, {} in B", change.what, change.a, change.b)?;
@@ -155,8 +154,7 @@ pub fn write(out: &mut dyn Out, style: &Style, heading: &Heading, c: &Comparison
     }
     commands::write(out, style, &heading.commands)?;
     let last = overall(c);
-    writeln!(out, "  {}", if c.fails() { style.bad(&last) } else { last })?;
-    Ok(())
+    writeln!(out, "  {}", if c.fails() { style.bad(&last) } else { last })
 }
 
 fn key_json(key: &Key) -> Value {
@@ -203,7 +201,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
 ///
 /// # Errors
 /// Errors of the output.
-pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
+pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) -> io::Result<()> {
     let escaped = |text: &str| text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ");
     writeln!(out, "### {}\n", escaped(&format!("{} against {}", heading.b, heading.a)))?;
     writeln!(out, "**{}**\n", overall(c))?;
@@ -281,12 +279,7 @@ pub fn detail(row: &Row) -> String {
 ///
 /// # Errors
 /// Errors of the output.
-pub fn write_machines(
-    out: &mut dyn Out,
-    style: &Style,
-    all: &[Machines],
-    warnings: &[String],
-) -> Result<(), ReportError> {
+pub fn write_machines(out: &mut dyn Out, style: &Style, all: &[Machines], warnings: &[String]) -> io::Result<()> {
     for warning in warnings {
         writeln!(out, "{} {warning}", style.bad("warning:"))?;
     }
@@ -312,8 +305,7 @@ pub fn write_machines(
         }
     }
     let outliers = all.iter().flat_map(|m| &m.standings).filter(|s| s.outlier).count() as u64;
-    writeln!(out, "{} in {}", number::of(outliers, "outlier"), number::of(all.len() as u64, "figure"))?;
-    Ok(())
+    writeln!(out, "{} in {}", number::of(outliers, "outlier"), number::of(all.len() as u64, "figure"))
 }
 
 pub fn machines_json(all: &[Machines], warnings: &[String]) -> Value {
@@ -362,7 +354,7 @@ mod tests {
         (heading, Comparison { limits: Limits::new(0.05, None), rows })
     }
 
-    fn text(f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>) -> String {
+    fn text(f: impl FnOnce(&mut dyn Out) -> io::Result<()>) -> String {
         let mut out = Vec::new();
         f(&mut out).unwrap();
         String::from_utf8(out).unwrap()

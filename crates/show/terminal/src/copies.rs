@@ -1,15 +1,11 @@
 //! Every copy, inline write and fill.
 
-use crate::ReportError;
 use crate::cell::{called, channel, place_name, time};
 use crate::launches::ran;
 use crate::number::bytes;
-use crate::rows::{self, List};
+use crate::rows::List;
 use crate::table::columns::{Column, column};
-use decode::walk::Filter;
-use decode::{LaunchWrites, Recording};
 use schema::operations::CopyRow;
-use std::io;
 
 /// What the rows can be sorted by, the largest first.
 pub const SORTS: &[&str] = &["bytes", "lines", "time"];
@@ -24,7 +20,7 @@ fn key(sort: &str, row: &CopyRow) -> u64 {
 }
 
 /// In the order of time or by one of [`SORTS`].
-pub const LIST: List<CopyRow> = List { each, columns: COLUMNS, cells, key };
+pub const LIST: List<CopyRow> = List { columns: COLUMNS, cells, key };
 
 const COLUMNS: &[Column] = &[
     column(">seconds", 11, 0),
@@ -73,10 +69,4 @@ fn cells(c: &CopyRow) -> Vec<String> {
         to,
         rest,
     ]
-}
-
-fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
-    // What the summary does not count as a copy is none here.
-    let own = LaunchWrites::among(r, &filter)?;
-    rows::each(r, filter, |at, op, clock| decode::rows::copy(at, op, clock).filter(|_| !own.holds(at, op)), f)
 }

@@ -1,20 +1,13 @@
 //! Two tapes' locks side by side.
 
 use crate::number::{count, nanoseconds};
-use crate::symbols::lock_and_key;
-use crate::table::{self, Style, text_to_stdout};
-use crate::{ReportError, json};
+use crate::table::{self, Style};
 use schema::diff::{Both, CallDiff, Change, Diff, LockDiff};
 use schema::locks::Locks;
+use schema::names::lock_and_key;
 use std::io::{self, Write};
 
-/// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.
-/// `of`: the locks of both, for the names of variables.
-pub fn print(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, as_json: bool) -> Result<(), ReportError> {
-    if as_json { json::document(d) } else { text_to_stdout(style, |out| Ok(write(d, of, top, style, out)?)) }
-}
-
-/// Writes the text.
+/// Writes the text. `of`: the locks of both, for the names of variables.
 pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let mut t = style.table(&["", ">first", ">second"]);
     for (name, (a, b)) in [("operations", d.operations), ("contended", d.contended)] {

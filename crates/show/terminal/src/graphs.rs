@@ -1,13 +1,11 @@
 //! CUDA graphs, and the nodes of each.
 
-mod dot;
+pub mod dot;
 
 use crate::cell::{channel, extent, kernel, through, time};
 use crate::number::bytes;
+use crate::table::Style;
 use crate::table::columns::{Column, Columns, column};
-use crate::table::{Style, text_to_stdout, to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
 use schema::graphs::{EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,42 +15,12 @@ pub const SORTS: &[&str] = &["launches", "nodes"];
 /// Nodes of a graph that are shown as text; JSON has all.
 const NODES: usize = 24;
 
-/// How graphs are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    Text,
-    Json,
-    /// For Graphviz.
-    Dot,
-}
-
-/// Shows graphs on standard output, in the order of time or by one of [`SORTS`].
-pub fn print(
-    r: &Recording,
-    limit: Option<u64>,
-    sort: Option<&str>,
-    style: Style,
-    form: Form,
-) -> Result<(), ReportError> {
-    let graphs = decode::graphs::graphs(r)?;
-    let mut rows: Vec<GraphRow> = graphs.iter().map(decode::graphs::row).collect();
-    match sort {
-        Some("launches") => rows.sort_by_key(|g| std::cmp::Reverse(g.launches)),
-        Some("nodes") => rows.sort_by_key(|g| std::cmp::Reverse(g.recipe.as_ref().map_or(0, |r| r.nodes.len()))),
-        _ => {}
+/// Sorts by one of [`SORTS`].
+pub fn sort(rows: &mut [GraphRow], by: &str) {
+    match by {
+        "launches" => rows.sort_by_key(|g| std::cmp::Reverse(g.launches)),
+        _ => rows.sort_by_key(|g| std::cmp::Reverse(g.recipe.as_ref().map_or(0, |r| r.nodes.len()))),
     }
-    rows.truncate(limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
-    if form == Form::Text {
-        return text_to_stdout(style, |out| Ok(write(&rows, style, out)?));
-    }
-    to_stdout(|out| match form {
-        Form::Dot => Ok(dot::write(&rows, out)?),
-        _ => {
-            let mut array = json::Array::begin(out)?;
-            rows.iter().try_for_each(|row| array.push(row))?;
-            Ok(array.end()?)
-        }
-    })
 }
 
 /// Writes graphs as text.

@@ -1,5 +1,6 @@
 //! How many kernels have a time, and why the others have none, in lines.
 
+use crate::cell::capital;
 use crate::number::{count, of};
 use crate::table::Style;
 use schema::kernel_times::{KernelTimes, LackingRow, Reason};
@@ -61,9 +62,4 @@ fn why(k: &KernelTimes, row: &LackingRow) -> String {
     let result = k.cuda_result.filter(|result| row.reason == Reason::Refused && *result != 0);
     let result = result.map_or(String::new(), |result| format!(" (CUresult {result})"));
     format!("{result}{}", row.hint.map_or(String::new(), |hint| format!(". {}", capital(hint))))
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

@@ -1,19 +1,12 @@
 //! Which kernels ran, and how often.
 
-use crate::cell::{channel, extent, green, main_line, stream};
+use crate::cell::{channel, extent, green, main_line};
+use crate::kernel_times;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Out, Style, text_to_stdout};
-use crate::{ReportError, json, kernel_times};
-use decode::Recording;
-use decode::walk::Filter;
+use crate::table::{Out, Style};
 use schema::kernels::{GpuTimes, Kernels, StreamRow};
+use schema::names::stream;
 use std::io;
-
-/// Shows the kernels on standard output, the most frequent first.
-pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let kernels = decode::kernels::kernels(r, filter)?;
-    if as_json { json::print(&kernels) } else { text_to_stdout(style, |out| Ok(write(out, &style, &kernels)?)) }
-}
 
 /// In all, of a run, of the longest, and from the doorbell to the start.
 fn gpu_times(gpu: Option<&GpuTimes>) -> Vec<String> {
@@ -21,7 +14,8 @@ fn gpu_times(gpu: Option<&GpuTimes>) -> Vec<String> {
     [gpu.total_ns, gpu.mean_ns(), gpu.longest_ns, gpu.queued_ns / gpu.runs.max(1)].map(nanoseconds).into()
 }
 
-fn write(out: &mut dyn Out, style: &Style, k: &Kernels) -> io::Result<()> {
+/// Writes the kernels, the most frequent first.
+pub fn write(out: &mut dyn Out, style: &Style, k: &Kernels) -> io::Result<()> {
     let mut heads = if k.gpu_times { vec![">GPU time", ">mean", ">longest", ">queued"] } else { Vec::new() };
     heads.extend([
         ">launches",

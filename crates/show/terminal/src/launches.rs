@@ -1,16 +1,10 @@
 //! Every kernel launch.
 
-use crate::ReportError;
 use crate::cell::{called, channel, extent, kernel, through, time};
 use crate::number::{bytes, nanoseconds};
-use crate::rows::{self, List};
+use crate::rows::List;
 use crate::table::columns::{Column, column};
-use decode::Recording;
-use decode::walk::{At, Filter};
-use pushbuf::ops::Op;
-use schema::Clock;
 use schema::operations::{GpuTime, LaunchRow, Start};
-use std::io;
 
 /// What the rows can be sorted by, the largest first.
 pub const SORTS: &[&str] = &["blocks", "registers", "shared"];
@@ -25,7 +19,7 @@ fn key(sort: &str, row: &LaunchRow) -> u64 {
 }
 
 /// In the order of time or by one of [`SORTS`].
-pub const LIST: List<LaunchRow> = List { each, columns: COLUMNS, cells, key };
+pub const LIST: List<LaunchRow> = List { columns: COLUMNS, cells, key };
 
 const COLUMNS: &[Column] = &[
     column(">seconds", 11, 0),
@@ -74,12 +68,4 @@ pub fn ran(gpu: &GpuTime) -> String {
     let most = if gpu.start == Start::Bounded { "at most " } else { "" };
     let ns = if gpu.start == Start::Bounded { gpu.end_ns - gpu.earliest_ns } else { gpu.duration_ns() };
     format!("ran {most}{}, {} after its doorbell", nanoseconds(ns), nanoseconds(gpu.queued_ns))
-}
-
-fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
-    let wanted = filter.clone();
-    let launch = |at: &At<'_>, op: &Op, clock: &Clock| {
-        decode::rows::launch(at, op, clock).filter(|l| wanted.wants_kernel(l.name.as_deref()))
-    };
-    rows::each(r, filter, launch, f)
 }

@@ -1,57 +1,22 @@
 //! Locks: a list of them, who held them while others waited, and in which orders they are taken.
 
-mod pattern;
-mod plan;
-
-pub use pattern::{Pattern, pattern, reason};
-pub use plan::plan;
-
 use crate::number::{count, nanoseconds, of};
 use crate::summary::where_events_went;
-use crate::symbols::{self, lock, lock_and_key, site};
-use crate::table::{self, Out, Style, text_to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
+use crate::table::{self, Out, Style};
 use schema::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
+use schema::names::{lock, lock_and_key, site, thread as who};
 use std::collections::BTreeMap;
 use std::io;
 
 /// Rows of each kind by default.
-const ROWS: u64 = 10;
+pub const ROWS: usize = 10;
 /// Rows of CUDA's calls, which have a separate view.
 const CALLS: usize = 5;
 /// Waits in JSON by default.
-const JSON_WAITS: u64 = 1000;
-
-/// Shows the locks on standard output: all of them as JSON, `limit` rows of each kind as text.
-pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut locks = recorded(r, limit)?;
-    symbols::look_up(&mut locks, if as_json { usize::MAX } else { limit });
-    if as_json { json::document(&locks) } else { text_to_stdout(style, |out| write(&locks, limit, style, out)) }
-}
-
-/// The locks of a recording, with this many waits.
-///
-/// # Errors
-/// It was made without locks; it cannot be read.
-pub fn recorded(r: &Recording, waits: usize) -> Result<Locks, ReportError> {
-    let locks = lock_analysis::locks(r, waits)?;
-    if locks.recorded { Ok(locks) } else { Err(ReportError::NotRecorded { path: r.path().into(), what: "locks" }) }
-}
-
-/// As [`recorded`], for output that needs every operation.
-///
-/// # Errors
-/// As there; it has waits only.
-pub fn all_recorded(r: &Recording, waits: usize, what: &'static str) -> Result<Locks, ReportError> {
-    let locks = recorded(r, waits)?;
-    if locks.waits_only { Err(ReportError::WaitsOnly { path: r.path().into(), what }) } else { Ok(locks) }
-}
+pub const JSON_WAITS: usize = 1000;
 
 /// Writes the text.
-pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> Result<(), ReportError> {
+pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     let operations =
         if l.waits_only { "operations not counted".into() } else { of(l.operations.values().sum(), "operation") };
     let instances: u64 = l.locks.iter().map(|r| r.instances).sum();
@@ -164,10 +129,6 @@ fn held_from(l: &Locks, r: &LockRow) -> String {
     r.longest_hold_site.as_ref().map_or_else(|| "-".into(), |s| site(l, s) + &inside(&r.longest_hold_inside))
 }
 
-fn who(tid: i32, name: &str) -> String {
-    if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
-}
-
 fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Out) -> io::Result<()> {
     match s.scope {
         "none" => {
@@ -206,7 +167,7 @@ fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Out) -> io::Result<()> {
         None => writeln!(out, "  {head} for {}; who held it is not on the tape", lock(l, &w.lock)),
         Some((first, rest)) => {
             // A separate line if the holder does not explain the wait alone.
-            match pattern(w, l).filter(|p| p.more.is_some()) {
+            match w.pattern.as_ref().filter(|p| p.more.is_some()) {
                 None => writeln!(out, "  {head}; {}", held(l, first, &lock(l, &w.lock)))?,
                 Some(pattern) => {
                     writeln!(out, "  {head}")?;
@@ -390,7 +351,7 @@ fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result
     table::more(out, l.order.len(), limit, 2)
 }
 
-fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> Result<(), ReportError> {
+fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> io::Result<()> {
     if !l.real_time {
         writeln!(
             out,
@@ -406,7 +367,7 @@ fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Out) -> Resul
     for i in l.inversions.iter().take(limit) {
         inversion(l, i, out)?;
     }
-    Ok(table::more(out, l.inversions.len(), limit, 2)?)
+    table::more(out, l.inversions.len(), limit, 2)
 }
 
 fn inversion(l: &Locks, i: &Inversion, out: &mut dyn Out) -> io::Result<()> {
@@ -466,6 +427,7 @@ mod tests {
             overtaken: 0,
             overtaken_by_readers: 0,
             holders: vec![holder],
+            pattern: None,
         };
         let text = |w: &WaitRow| {
             let mut out = Vec::new();

@@ -1,8 +1,7 @@
 //! Who waits for whom at this moment.
 
 use crate::number::{nanoseconds, of};
-use crate::table::{Style, text_to_stdout, write as write_table};
-use crate::{ReportError, json};
+use crate::table::{Style, write as write_table};
 use schema::now::{Now, NowThread, NowWait};
 use schema::now_ranks::NowRank;
 use std::io::{self, Write};
@@ -12,15 +11,7 @@ const ROWS: usize = 40;
 /// And of those that wait for a condition, and for which nobody waits.
 const IDLE: usize = 5;
 
-/// Shows it on standard output.
-pub fn print(now: &Now, style: Style, as_json: bool) -> Result<(), ReportError> {
-    if as_json {
-        return json::document(now);
-    }
-    text_to_stdout(style, |out| Ok(write(out, now, style)?))
-}
-
-fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, now: &Now, style: Style) -> io::Result<()> {
     for line in now.answer.iter().flat_map(|line| style.wrapped(line, 0)) {
         writeln!(out, "{}", style.bold(&line))?;
     }

@@ -3,32 +3,15 @@
 use crate::cell::line_of;
 use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{self, Style, text_to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
+use crate::table::{self, Style};
 use schema::python::{LineRow, Python};
 use std::io::{self, Write};
 
-/// What is missing if it was not requested.
-pub const WHAT: &str = "Python frames";
-
 /// Rows by default.
-const ROWS: usize = 20;
+pub const ROWS: usize = 20;
 
-/// Shows the lines on standard output: all of them as JSON, `limit` rows as text.
-pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let python = lock_analysis::python(r)?;
-    if !python.recorded {
-        return Err(ReportError::NotRecorded { path: r.path().into(), what: WHAT });
-    }
-    if as_json {
-        return json::print(&python);
-    }
-    let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    text_to_stdout(style, |out| Ok(write(&python, limit, style, out)?))
-}
-
-fn write(p: &Python, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the first `limit` lines.
+pub fn write(p: &Python, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     for i in p.interpreters.iter().filter(|i| !i.read) {
         writeln!(out, "Python {} of process {}: no frames were read: {}", i.version, i.pid, i.why)?;
     }

@@ -3,32 +3,10 @@
 use crate::cell::time;
 use crate::foreign::plain;
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::table::{Out, Style, Table, text_to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
-use decode::walk::Filter;
+use crate::table::{Out, Style, Table};
 use schema::ranges::{EachRange, EachRow, RangeCounts, RangeWork, Ranges, Watched};
 use std::collections::HashSet;
 use std::io;
-
-/// Shows the ranges on standard output, those with the most time first.
-pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let ranges = lock_analysis::ranges(r, filter)?;
-    must_be_asked(r, &ranges.watched)?;
-    if as_json { json::print(&ranges) } else { text_to_stdout(style, |out| Ok(write(out, &style, &ranges)?)) }
-}
-
-/// Shows each range on standard output, the longest first.
-pub fn print_each(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let ranges = lock_analysis::each_range(r, filter)?;
-    must_be_asked(r, &ranges.watched)?;
-    if as_json { json::print(&ranges) } else { text_to_stdout(style, |out| Ok(write_each(out, &style, &ranges)?)) }
-}
-
-fn must_be_asked(r: &Recording, watched: &Watched) -> Result<(), ReportError> {
-    let missing = || ReportError::NotRecorded { path: r.path().into(), what: "ranges of NVTX" };
-    watched.asked.then_some(()).ok_or_else(missing)
-}
 
 /// Writes a row for each name.
 pub fn write(out: &mut dyn Out, style: &Style, r: &Ranges) -> io::Result<()> {

@@ -21,21 +21,23 @@ mod within;
 pub use figures::three_digits;
 pub use metered::who_counted;
 
-use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::{Out, Style};
 use experiment::{Bound, Metric, Observe};
 use run_folder::part::{BY_RATES, Loaded};
-use run_folder::run::{Cause, CellOfRun, Group, Judged, JudgedCell, PartOfRun, StageOfRun, Verdict, WorstOfRun};
+use run_folder::run::{
+    Cause, CellOfRun, Group, Judged, JudgedCell, PartOfRun, StageOfRun, Verdict, WorstOfRun, baselines,
+};
 use run_folder::{Run, Status};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 /// CPU pressure is printed from this part of the time on.
 const PRESSED: f64 = 0.01;
 
 /// Writes all of it. `folder` is where the run's files stay; `None` if the run is not kept.
-pub fn write(out: &mut dyn Out, style: &Style, run: &Run, folder: Option<&Path>) -> Result<(), ReportError> {
+pub fn write(out: &mut dyn Out, style: &Style, run: &Run, folder: Option<&Path>) -> io::Result<()> {
     head(out, style, run)?;
     body(out, style, run)?;
     asserts(out, style, run)?;
@@ -51,7 +53,7 @@ pub fn write(out: &mut dyn Out, style: &Style, run: &Run, folder: Option<&Path>)
 }
 
 /// Writes the figures: without the head and what the run is a part of.
-pub fn body(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub fn body(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     incomplete(out, style, run)?;
     let mut groups = run.groups();
     groups.iter_mut().for_each(|g| g.cells.sort_by_key(|c| c.bytes));
@@ -75,18 +77,16 @@ pub fn body(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportErr
     Ok(())
 }
 
-fn head(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn head(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     let e = &run.experiment;
     let title = if e.about.is_empty() { e.name.clone() } else { format!("{}: {}", e.name, e.about) };
     writeln!(out, "{}", style.bold(&title))?;
     writeln!(out, "{}", run.machine())?;
-    let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
     let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
     writeln!(
         out,
-        "doorbell {}{commit}, {}; {} in {}",
-        run.doorbell,
-        run.started,
+        "{}; {} in {}",
+        run.version(),
         of(samples, "sample"),
         seconds(run.stages.iter().map(|s| s.seconds).sum())
     )?;
@@ -96,7 +96,7 @@ fn head(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> 
     Ok(())
 }
 
-fn incomplete(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn incomplete(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     if !run.complete {
         let all = run.missing.len() + run.parts.len();
         let line = format!("not complete: {} of {} missing", run.missing.len(), of(all as u64, "part"));
@@ -113,7 +113,7 @@ fn incomplete(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportE
     Ok(())
 }
 
-fn stage(out: &mut dyn Out, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> Result<(), ReportError> {
+fn stage(out: &mut dyn Out, style: &Style, run: &Run, group: &Group<'_>, several: bool) -> io::Result<()> {
     let place = group.place();
     let stages = || run.stages.iter().filter(|s| group.stages.contains(&s.number));
     if !place.is_empty() || several {
@@ -164,7 +164,7 @@ fn stage(out: &mut dyn Out, style: &Style, run: &Run, group: &Group<'_>, several
 }
 
 /// What a load did, in one line: the minimum and the maximum over several stages.
-fn load(out: &mut dyn Out, style: &Style, all: &[&Loaded], functional: bool) -> Result<(), ReportError> {
+fn load(out: &mut dyn Out, style: &Style, all: &[&Loaded], functional: bool) -> io::Result<()> {
     let Some(first) = all.first() else { return Ok(()) };
     let name = if first.name == first.what { String::new() } else { format!("{}, ", first.name) };
     write!(out, "beside: {name}{} by {}", of(first.threads.into(), "thread"), first.what)?;
@@ -211,7 +211,7 @@ fn load(out: &mut dyn Out, style: &Style, all: &[&Loaded], functional: bool) -> 
 }
 
 /// What the GPU and the kernel counted while the stages of a table were measured.
-fn counted(out: &mut dyn Out, run: &Run, stages: &[&StageOfRun]) -> Result<(), ReportError> {
+fn counted(out: &mut dyn Out, run: &Run, stages: &[&StageOfRun]) -> io::Result<()> {
     let mut said: Vec<String> = Vec::new();
     let links: Option<Vec<_>> = stages.iter().map(|s| s.used.link).collect();
     if let Some(links) = links.filter(|links| !links.is_empty()) {
@@ -231,28 +231,22 @@ fn counted(out: &mut dyn Out, run: &Run, stages: &[&StageOfRun]) -> Result<(), R
     if said.is_empty() || stages.is_empty() {
         return Ok(());
     }
-    Ok(writeln!(out, "counted: {}", said.join("; "))?)
+    writeln!(out, "counted: {}", said.join("; "))
 }
 
 /// The slowest sample of each table, and what the slowest ones of all its cells have in common.
-fn slowest(out: &mut dyn Out, cells: &[&CellOfRun]) -> Result<(), ReportError> {
-    let mut all = cells.iter().flat_map(|c| c.worst.iter().map(move |w| (*c, w)));
-    let Some(first) = all.next() else { return Ok(()) };
-    let (cell, worst) = all.fold(first, |a, b| if b.1.value_ns > a.1.value_ns { b } else { a });
+fn slowest(out: &mut dyn Out, cells: &[&CellOfRun]) -> io::Result<()> {
+    let Some((cell, worst)) = run_folder::run::slowest(cells.iter().copied()) else { return Ok(()) };
     let at = format!("repeat {}, round {}, sample {}", worst.repeat, worst.round, count(worst.index));
     write!(out, "slowest: {}, {} in {at}", title(cell), nanoseconds(worst.value_ns))?;
     writeln!(out, "{}", parts(worst, cell.observe))?;
-    writeln!(out, "{}", causes("slowest", cells.iter().flat_map(|c| &c.worst)))?;
-    Ok(())
+    writeln!(out, "{}", causes("slowest", cells.iter().flat_map(|c| &c.worst)))
 }
 
 /// Where most of their time went, the commonest first.
 fn causes<'a>(what: &str, all: impl Iterator<Item = &'a WorstOfRun>) -> String {
-    let mut causes: BTreeMap<Cause, u64> = BTreeMap::new();
-    all.for_each(|w| *causes.entry(w.mostly).or_default() += 1);
-    let total: u64 = causes.values().sum();
-    let mut causes: Vec<_> = causes.into_iter().collect();
-    causes.sort_by_key(|(cause, n)| (*cause == Cause::Unknown, std::cmp::Reverse(*n)));
+    let causes = run_folder::run::causes(all);
+    let total: u64 = causes.iter().map(|(_, n)| n).sum();
     let causes: Vec<String> = causes.iter().map(|(c, n)| format!("{} {}", name(*c), count(*n))).collect();
     format!("the {} {what}, by where most of their time went: {}", count(total), causes.join(", "))
 }
@@ -303,7 +297,7 @@ fn title(cell: &CellOfRun) -> String {
     }
 }
 
-fn legend(out: &mut dyn Out, run: &Run) -> Result<(), ReportError> {
+fn legend(out: &mut dyn Out, run: &Run) -> io::Result<()> {
     let measured = || run.cells.iter().filter(|c| c.observed().is_some());
     if run.functional || measured().next().is_none() {
         return Ok(());
@@ -332,7 +326,7 @@ fn legend(out: &mut dyn Out, run: &Run) -> Result<(), ReportError> {
     )?;
     if let Some(ratio) = measured().find_map(|c| c.ratio.as_ref()) {
         let metric = ratio.metric;
-        let (head, of) = match figures::baselines(measured()).as_slice() {
+        let (head, of) = match baselines(measured()).as_slice() {
             [one] => (format!("times {one}"), "its"),
             _ => ("times".into(), "the baseline's"),
         };
@@ -355,7 +349,7 @@ const INVALID: &str = "INVALID, and without figures";
 const FAILED: &str = "FAILED";
 
 /// Each subject and reason once, with the sizes that it holds for.
-fn not_measured(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn not_measured(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     let mut order = Vec::new();
     let mut sizes: BTreeMap<(&str, &str, &str), Vec<u64>> = BTreeMap::new();
     for c in &run.cells {
@@ -396,7 +390,7 @@ fn not_measured(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), Repor
 }
 
 /// Writes what the experiment asserts, and where that does not hold.
-pub fn asserts(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub fn asserts(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     if run.asserts.is_empty() {
         return Ok(());
     }
@@ -411,8 +405,7 @@ pub fn asserts(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), Report
             Verdict::NotJudged => writeln!(out, "not judged: {asked}")?,
             Verdict::Broken => writeln!(out, "{}: {asked}", style.bad("BROKEN"))?,
         }
-        let mut left: Vec<_> = judged.cells.iter().filter(|c| c.verdict != Verdict::Held).collect();
-        left.sort_by_key(|c| std::cmp::Reverse(c.verdict));
+        let left = judged.not_held();
         for c in left.iter().take(SHOWN) {
             writeln!(out, "  {}", of_cell(run, judged, c))?;
         }

@@ -6,13 +6,9 @@ pub mod lines;
 pub use answer::{answer, left_out, slow};
 
 use crate::number::{bytes, count, nanoseconds, of};
-use crate::symbols::{self, Named};
-use crate::table::{self, Out, Style, text_to_stdout};
-use crate::{ReportError, json};
-use decode::Recording;
+use crate::table::{self, Out, Style};
+use schema::names::Named;
 use schema::slow_calls::{Cause, CauseRow, SlowCall, Why};
-use schema::symbols::Places;
-use slow_calls::Wanted;
 use std::io::{self, Write};
 
 /// Causes below this share of all calls' time get no advice.
@@ -20,24 +16,10 @@ const SHARE: u64 = 100;
 /// Places that copy pageable memory.
 const SITES: usize = 5;
 
-/// Shows it on standard output.
-pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let (why, places) = explained(r, wanted)?;
-    if as_json {
-        return json::document(&why);
-    }
-    let named = Named { places: &places, symbols: &why.symbols };
-    text_to_stdout(style, |out| Ok(write(out, &why, wanted, named, style)?))
-}
-
-/// Shows the answer alone, and where the call was made.
-pub fn print_answer(r: &Recording, wanted: &Wanted, style: Style) -> Result<(), ReportError> {
-    let (why, places) = explained(r, wanted)?;
-    let named = Named { places: &places, symbols: &why.symbols };
-    text_to_stdout(style, |out| {
-        sentences(out, &why, named, style)?;
-        Ok(why.worst.iter().take(1).try_for_each(|call| writeln!(out, "  called at {}", named.site(&call.site)))?)
-    })
+/// The answer alone, and where the call was made.
+pub fn write_answer(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
+    sentences(out, why, named, style)?;
+    why.worst.iter().take(1).try_for_each(|call| writeln!(out, "  called at {}", named.site(&call.site)))
 }
 
 fn sentences(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
@@ -45,38 +27,8 @@ fn sentences(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> 
     all.into_iter().try_for_each(|line| writeln!(out, "{}", style.bold(&line)))
 }
 
-fn explained(r: &Recording, wanted: &Wanted) -> Result<(Why, Places), ReportError> {
-    look_up(slow_calls::why(r, wanted)?)
-        .ok_or_else(|| ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" })
-}
-
-/// With the names from the source of the places in the rows.
-pub fn look_up(found: Option<(Why, Places)>) -> Option<(Why, Places)> {
-    let (mut why, places) = found?;
-    why.symbols = ::symbols::look_up(&places, names(&why).iter().map(String::as_str));
-    Some((why, places))
-}
-
-fn names(why: &Why) -> Vec<String> {
-    let mut names: Vec<&str> = why.pageable.iter().map(|p| p.site.as_str()).collect();
-    let gaps = why.between.worst.iter().flat_map(|gap| &gap.because).filter_map(|l| l.doing_what.as_ref());
-    names.extend(gaps.map(|what| symbols::parts(what).0));
-    for call in &why.worst {
-        names.push(&call.site);
-        let rows = call.parts.iter().flat_map(|p| &p.of);
-        let links = rows.clone().flat_map(|o| &o.because);
-        let locks = rows
-            .map(|o| &o.what)
-            .chain(links.clone().map(|l| &l.what))
-            .chain(links.filter_map(|l| l.doing_what.as_ref()));
-        names.extend(locks.map(|lock| symbols::parts(lock).0));
-    }
-    names.sort_unstable();
-    names.dedup();
-    names.into_iter().map(str::to_owned).collect()
-}
-
-fn write(out: &mut dyn Out, why: &Why, wanted: &Wanted, named: Named<'_>, style: Style) -> io::Result<()> {
+/// Writes all of it. `number`: the number of the calls, if they were chosen by it.
+pub fn write(out: &mut dyn Out, why: &Why, number: Option<u32>, named: Named<'_>, style: Style) -> io::Result<()> {
     if let Some(because) = &why.saved_because {
         writeln!(out, "{} because of {because}", style.bold("saved"))?;
     }
@@ -98,7 +50,7 @@ fn write(out: &mut dyn Out, why: &Why, wanted: &Wanted, named: Named<'_>, style:
         writeln!(out, "  (a hypervisor took {stolen} from this machine's CPUs meanwhile: not known from which calls)")?;
     }
     pageable(out, why, named, style)?;
-    if let Some(number) = wanted.number {
+    if let Some(number) = number {
         writeln!(out, "\n{} with number {number}: {}", style.bold("calls"), count(why.worst.len() as u64))?;
     } else if why.slow > 0 {
         writeln!(out, "\n{}: {}", style.bold("slow calls"), slow(why))?;

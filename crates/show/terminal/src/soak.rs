@@ -4,7 +4,6 @@
 
 mod above;
 
-use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
 use above::above;
@@ -12,7 +11,7 @@ pub use above::lines as delay_lines;
 use numbers::duration;
 use run_folder::soak::Soak;
 use run_folder::soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
-use std::io::Write;
+use std::io::{self, Write};
 
 /// Faults that are shown, equal ones together; the others are counted.
 const FAULTS: usize = 20;
@@ -21,7 +20,7 @@ const FAULTS: usize = 20;
 ///
 /// # Errors
 /// The output cannot be written.
-pub fn write(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+pub fn write(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     head(out, style, soak)?;
     cells(out, style, soak)?;
     if !soak.functional {
@@ -40,11 +39,10 @@ pub fn write(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), Repo
     }
     writeln!(out)?;
     let text = format!("{}: {}", soak.verdict.headline, soak.verdict.text);
-    writeln!(out, "{}", if soak.verdict.held { style.good(&text) } else { style.bad(&text) })?;
-    Ok(())
+    writeln!(out, "{}", if soak.verdict.held { style.good(&text) } else { style.bad(&text) })
 }
 
-fn head(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn head(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     let e = &soak.experiment;
     let about = if e.about.is_empty() { String::new() } else { format!(": {}", e.about) };
     writeln!(out, "{}", style.bold(&format!("soak {}, {}{about}", e.name, soak.verdict.headline)))?;
@@ -90,7 +88,7 @@ fn percent(part: Option<f64>) -> String {
     part.map_or_else(|| "-".into(), |part| format!("±{:.1} %", part * 100.0))
 }
 
-fn cells(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn cells(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     writeln!(out)?;
     let counts = ["cell", ">samples", ">compared", ">wrong", ">lost"];
     let times = [">mean", ">p50", ">p99", ">p99.9", ">max", ">GB/s", ">speed-up"];
@@ -125,7 +123,7 @@ fn cells(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
     Ok(())
 }
 
-fn stability(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn stability(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     writeln!(out)?;
     let heads = ["stability", ">min", ">max", ">jitter", ">stddev/mean", ">least mean", ">largest mean", ">of means"];
     let mut t = style.table(&heads);
@@ -142,11 +140,10 @@ fn stability(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), Repo
             percent(over.and_then(|over| over.fluctuation_of_means)),
         ]);
     }
-    table::write(out, &t, 0)?;
-    Ok(())
+    table::write(out, &t, 0)
 }
 
-fn thirds(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn thirds(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     if soak.thirds.is_empty() {
         return Ok(());
     }
@@ -162,11 +159,10 @@ fn thirds(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportE
         row.push(third.power_w.map_or_else(|| "-".into(), |w| format!("{w:.1} W")));
         t.add_row(row);
     }
-    table::write(out, &t, 0)?;
-    Ok(())
+    table::write(out, &t, 0)
 }
 
-fn power(out: &mut dyn Write, soak: &Soak) -> Result<(), ReportError> {
+fn power(out: &mut dyn Write, soak: &Soak) -> io::Result<()> {
     let Some(p) = &soak.power else { return Ok(()) };
     let energy = p.energy_j.map_or(String::new(), |j| format!(", {:.1} Wh", j / 3600.0));
     writeln!(
@@ -176,11 +172,10 @@ fn power(out: &mut dyn Write, soak: &Soak) -> Result<(), ReportError> {
         p.min_w,
         p.max_w,
         p.fluctuation * 100.0
-    )?;
-    Ok(())
+    )
 }
 
-fn loads(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn loads(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     let Some(first) = soak.periods.first().filter(|period| !period.loads.is_empty()) else { return Ok(()) };
     writeln!(out)?;
     let mut t = style.table(&["load", ">threads", ">transfers", ">held in"]);
@@ -194,11 +189,10 @@ fn loads(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
             format!("{held} of {}", of(all.len() as u64, "period")),
         ]);
     }
-    table::write(out, &t, 0)?;
-    Ok(())
+    table::write(out, &t, 0)
 }
 
-fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     writeln!(out)?;
     let hours = soak.periods.iter().map(|period| period.seconds).sum::<f64>() / 3600.0;
     let mut t = style.table(&["held by the process", ">at first", ">at last", ">an hour", ">95 % of it", "!"]);
@@ -226,11 +220,10 @@ fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
             },
         ]);
     }
-    table::write(out, &t, 0)?;
-    Ok(())
+    table::write(out, &t, 0)
 }
 
-fn drift(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn drift(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     if soak.functional || soak.drift.is_empty() {
         return Ok(());
     }
@@ -251,11 +244,10 @@ fn drift(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
             },
         ]);
     }
-    table::write(out, &t, 0)?;
-    Ok(())
+    table::write(out, &t, 0)
 }
 
-fn gaps(out: &mut dyn Write, soak: &Soak) -> Result<(), ReportError> {
+fn gaps(out: &mut dyn Write, soak: &Soak) -> io::Result<()> {
     if !soak.gaps.is_empty() {
         writeln!(out)?;
     }
@@ -280,7 +272,7 @@ pub fn fault_name(kind: FaultKind) -> &'static str {
     }
 }
 
-fn faults(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
+fn faults(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     if !soak.faults.is_empty() {
         writeln!(out)?;
     }

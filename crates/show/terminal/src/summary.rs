@@ -2,19 +2,12 @@
 
 use crate::cell::{extent, place_name, through};
 use crate::number::{bytes, count, of, seconds};
-use crate::table::{Out, Style, text_to_stdout};
-use crate::{ReportError, channels, json, kernel_times, processes};
-use decode::Recording;
+use crate::table::{Out, Style};
+use crate::{channels, kernel_times, processes};
 use schema::Summary;
 use schema::ranges::Watched;
 use schema::summary::{Problems, Site, Transfers};
 use std::io;
-
-/// Shows the summary on standard output.
-pub fn print(r: &Recording, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let s = decode::summary(r)?;
-    if as_json { json::document(&s) } else { text_to_stdout(style, |out| Ok(write(out, &style, &s)?)) }
-}
 
 /// Writes the summary as text.
 pub fn write(out: &mut dyn Out, style: &Style, s: &Summary) -> io::Result<()> {
@@ -61,7 +54,7 @@ pub fn write(out: &mut dyn Out, style: &Style, s: &Summary) -> io::Result<()> {
         row("", style.bad(why))?;
     }
     if s.lost_detail.gap_events > 0
-        && let (Some(cause), _) = s.recorder.as_ref().map(crate::lost::why).unwrap_or_default()
+        && let (Some(cause), _) = s.recorder.as_ref().map(schema::lost::why).unwrap_or_default()
     {
         row("", cause)?;
     }

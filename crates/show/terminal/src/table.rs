@@ -4,7 +4,6 @@ pub mod columns;
 mod fitted;
 mod narrow;
 
-use crate::ReportError;
 use crate::foreign::{self, Plain};
 use crate::number::count;
 use colorchoice::ColorChoice;
@@ -174,18 +173,15 @@ pub fn more(out: &mut dyn Write, n: usize, shown: usize, indent: usize) -> io::R
 }
 
 /// Runs `f` on standard output, buffered. A closed pipe ends it without an error.
-pub fn to_stdout(f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>) -> Result<(), ReportError> {
-    let out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let mut out = Plain::text(out, wants_color(io::stdout().is_terminal()));
-    let r = f(&mut out).and_then(|()| Ok(out.flush()?));
-    forgive_closed_pipe(r, out.into_inner())
+pub fn to_stdout<E: From<io::Error>>(f: impl FnOnce(&mut dyn Out) -> Result<(), E>) -> Result<(), E> {
+    file_to_stdout(|out| f(&mut Plain::text(out, wants_color(io::stdout().is_terminal()))))
 }
 
 /// As [`to_stdout`], for text that people read: on a terminal its lines break between words.
-pub fn text_to_stdout(
+pub fn text_to_stdout<E: From<io::Error>>(
     style: Style,
-    f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>,
-) -> Result<(), ReportError> {
+    f: impl FnOnce(&mut dyn Out) -> Result<(), E>,
+) -> Result<(), E> {
     to_stdout(|out| {
         let mut out = Fitted::new(out, style.width);
         f(&mut out)?;
@@ -194,21 +190,47 @@ pub fn text_to_stdout(
 }
 
 /// As [`to_stdout`], for a file that goes there as it is.
-pub fn file_to_stdout(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> Result<(), ReportError> {
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let r = f(&mut out).and_then(|()| Ok(out.flush()?));
-    forgive_closed_pipe(r, out)
+pub fn file_to_stdout<E: From<io::Error>>(f: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+    to_pipe(io::stdout().lock(), f)
 }
 
-fn forgive_closed_pipe<W: Write>(r: Result<(), ReportError>, out: io::BufWriter<W>) -> Result<(), ReportError> {
-    match r {
-        Err(ReportError::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => {
-            // What is still buffered has no reader: drop it without trying again.
-            let _ = out.into_parts();
-            Ok(())
-        }
-        r => r,
+/// A writer whose reader may have gone.
+struct Pipe<W> {
+    to: W,
+    is_closed: bool,
+}
+
+impl<W: Write> Pipe<W> {
+    fn noted<T>(&mut self, r: io::Result<T>) -> io::Result<T> {
+        r.map_err(|e| {
+            self.is_closed |= e.kind() == io::ErrorKind::BrokenPipe;
+            io::Error::new(e.kind(), format!("the output could not be written: {e}"))
+        })
     }
+}
+
+impl<W: Write> Write for Pipe<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let r = self.to.write(bytes);
+        self.noted(r)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let r = self.to.flush();
+        self.noted(r)
+    }
+}
+
+fn to_pipe<E: From<io::Error>>(to: impl Write, f: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, Pipe { to, is_closed: false });
+    let r = f(&mut out).and_then(|()| Ok(out.flush()?));
+    // What is still buffered for a closed pipe has no reader: it is dropped without another try.
+    if out.get_ref().is_closed {
+        drop(out.into_parts())
+    } else {
+        r?
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -281,24 +303,21 @@ mod tests {
         assert_eq!(out.iter().filter(|b| **b == b'\n').count(), 2);
     }
 
-    struct Closed;
+    struct Failing(io::ErrorKind);
 
-    impl Write for Closed {
+    impl Write for Failing {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::ErrorKind::BrokenPipe.into())
+            Err(self.0.into())
         }
         fn flush(&mut self) -> io::Result<()> {
-            Err(io::ErrorKind::BrokenPipe.into())
+            Err(self.0.into())
         }
     }
 
     #[test]
     fn a_closed_pipe_is_no_error_but_a_full_disk_is() {
-        let mut out = io::BufWriter::new(Closed);
-        let r = out.write_all(b"x").and_then(|()| out.flush());
-        assert!(r.is_err());
-        assert!(forgive_closed_pipe(r.map_err(ReportError::from), out).is_ok());
-        let full = Err(io::Error::from(io::ErrorKind::StorageFull).into());
-        assert!(forgive_closed_pipe(full, io::BufWriter::new(Vec::new())).is_err());
+        let written = |to: &mut dyn Write| to_pipe(to, |out| out.write_all(b"x").and_then(|()| out.flush()));
+        assert!(written(&mut Failing(io::ErrorKind::BrokenPipe)).is_ok());
+        assert!(written(&mut Failing(io::ErrorKind::StorageFull)).is_err());
     }
 }

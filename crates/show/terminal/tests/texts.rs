@@ -3,10 +3,11 @@
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
 
-use decode::Recording;
 use decode::walk::Filter;
+use decode::{Recording, lists};
+use std::io;
 use terminal::table::{Out, Style};
-use terminal::{ReportError, channels, copies, launches, objects, ranges, submissions, summary};
+use terminal::{channels, copies, launches, objects, ranges, submissions, summary};
 
 fn tape() -> (tempfile::TempDir, Recording) {
     let dir = tempfile::tempdir().unwrap();
@@ -16,9 +17,21 @@ fn tape() -> (tempfile::TempDir, Recording) {
     (dir, r)
 }
 
-fn text(f: impl FnOnce(&mut dyn Out) -> Result<(), ReportError>) -> String {
+fn text(f: impl FnOnce(&mut dyn Out) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     f(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn of_submissions(r: &Recording, filter: Filter) -> String {
+    let mut out = Vec::new();
+    lists::submissions::<anyhow::Error>(r, &filter, |row| Ok(submissions::write(&mut out, &PLAIN, &row)?)).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn of_copies(r: &Recording, filter: Filter) -> String {
+    let mut out = Vec::new();
+    copies::LIST.write::<anyhow::Error>(&mut out, PLAIN, |f| lists::copies(r, &filter, f)).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -28,7 +41,7 @@ const PLAIN: Style = Style { colour: false, width: None };
 fn the_summary() {
     let (_dir, r) = tape();
     let s = decode::summary(&r).unwrap();
-    insta::assert_snapshot!(text(|out| Ok(summary::write(out, &PLAIN, &s)?)));
+    insta::assert_snapshot!(text(|out| summary::write(out, &PLAIN, &s)));
 }
 
 #[test]
@@ -41,7 +54,7 @@ fn a_recording_without_submissions_gets_an_explanation() {
         t.write(&dir.path().join("t"));
         let s = decode::summary(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
         assert_eq!(serde_json::to_value(&s).unwrap()["children"], "followed");
-        (text(|out| Ok(summary::write(out, &PLAIN, &s)?)), s.nothing.map(|why| why.into_owned()))
+        (text(|out| summary::write(out, &PLAIN, &s)), s.nothing.map(|why| why.into_owned()))
     };
     let (t, why) = said(|_| ());
     let why = why.unwrap();
@@ -65,7 +78,7 @@ fn a_recording_without_submissions_gets_an_explanation() {
 #[test]
 fn the_submissions() {
     let (_dir, r) = tape();
-    insta::assert_snapshot!(text(|out| submissions::write(&r, Filter::default(), PLAIN, out)));
+    insta::assert_snapshot!(of_submissions(&r, Filter::default()));
 }
 
 #[test]
@@ -73,20 +86,26 @@ fn segments_without_their_words_and_with_late_ones_say_so() {
     let dir = tempfile::tempdir().unwrap();
     synthetic::late_and_uncopied().write(&dir.path().join("t"));
     let r = Recording::open(&dir.path().join("t")).unwrap();
-    let shown = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
+    let shown = of_submissions(&r, Filter::default());
     let entries: Vec<&str> = shown.lines().filter(|l| l.starts_with("  [")).collect();
     assert!(entries[0].ends_with(", read late: its words may be of a later submission"), "{shown}");
     assert!(entries[1].ends_with(": words missing: the program died before they were copied"), "{shown}");
     let s = decode::summary(&r).unwrap();
-    let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    let summary = text(|out| summary::write(out, &PLAIN, &s));
     assert!(summary.contains("1 segment read late") && summary.contains("1 segment not copied yet"), "{summary}");
 }
 
 #[test]
 fn the_copies_and_launches() {
     let (_dir, r) = tape();
-    insta::assert_snapshot!("copies", text(|out| copies::LIST.write(&r, Filter::default(), PLAIN, out)));
-    insta::assert_snapshot!("launches", text(|out| launches::LIST.write(&r, Filter::default(), PLAIN, out)));
+    insta::assert_snapshot!("copies", of_copies(&r, Filter::default()));
+    insta::assert_snapshot!(
+        "launches",
+        text(|out| {
+            launches::LIST.write::<anyhow::Error>(out, PLAIN, |f| lists::launches(&r, &Filter::default(), f)).unwrap();
+            Ok(())
+        })
+    );
 }
 
 #[test]
@@ -99,9 +118,9 @@ fn with_two_gpus_each_is_named() {
     t.write(&dir.path().join("t"));
     let r = Recording::open(&dir.path().join("t")).unwrap();
     let s = decode::summary(&r).unwrap();
-    let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    let summary = text(|out| summary::write(out, &PLAIN, &s));
     assert!(summary.contains("2 x NVIDIA H100 80GB HBM3 (GPU 0, 1)"), "{summary}");
-    let copies = text(|out| copies::LIST.write(&r, Filter::default(), PLAIN, out));
+    let copies = of_copies(&r, Filter::default());
     let rows: Vec<&str> = copies.lines().skip(1).collect();
     let shows =
         |row: &str, from: &str, to: &str| row.contains(&format!("{from} 0x")) && row.contains(&format!("{to} 0x"));
@@ -115,34 +134,36 @@ fn the_objects() {
     struct Nothing;
     impl decode::walk::Sink for Nothing {}
     let graph = decode::walk::walk(&r, &mut Nothing).unwrap().graphs.remove(&0).unwrap();
-    insta::assert_snapshot!(text(|out| Ok(objects::write(out, &PLAIN, &graph, 100)?)));
+    insta::assert_snapshot!(text(|out| {
+        objects::write(out, &PLAIN, &decode::rows::objects(std::iter::once((0, &graph)), usize::MAX), 100)
+    }));
 }
 
 #[test]
 fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
     let (_dir, r) = tape();
     let only = |slot, generation| Filter { channel: Some((slot, generation)), limit: None, ..Filter::default() };
-    let all = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
+    let all = of_submissions(&r, Filter::default());
     let heads = |t: &str| t.lines().filter(|l| l.starts_with('#')).count();
     assert_eq!(heads(&all), 7);
-    assert_eq!(heads(&text(|out| submissions::write(&r, only(0, None), PLAIN, out))), 2);
-    assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(0)), PLAIN, out))), 5);
-    assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(1)), PLAIN, out))), 0);
+    assert_eq!(heads(&of_submissions(&r, only(0, None))), 2);
+    assert_eq!(heads(&of_submissions(&r, only(1, Some(0)))), 5);
+    assert_eq!(heads(&of_submissions(&r, only(1, Some(1)))), 0);
     let two = Filter { channel: Some((1, None)), limit: Some(2), ..Filter::default() };
-    let t = text(|out| submissions::write(&r, two.clone(), PLAIN, out));
+    let t = of_submissions(&r, two.clone());
     assert_eq!(heads(&t), 2);
     assert!(all.contains(&t[..t.len() / 2]));
     let none = Filter { channel: None, limit: Some(0), ..Filter::default() };
-    assert_eq!(text(|out| submissions::write(&r, none, PLAIN, out)), "");
-    assert_eq!(text(|out| copies::LIST.write(&r, two, PLAIN, out)).lines().count(), 3);
+    assert_eq!(of_submissions(&r, none), "");
+    assert_eq!(of_copies(&r, two).lines().count(), 3);
 }
 
 #[test]
 fn colour_adds_only_escapes() {
     let (_dir, r) = tape();
     let s = decode::summary(&r).unwrap();
-    let coloured = text(|out| Ok(summary::write(out, &Style { colour: true, width: None }, &s)?));
-    let plain = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    let coloured = text(|out| summary::write(out, &Style { colour: true, width: None }, &s));
+    let plain = text(|out| summary::write(out, &PLAIN, &s));
     assert!(coloured.contains("\x1b[1m"));
     let stripped =
         coloured.replace("\x1b[1m", "").replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "");
@@ -153,7 +174,7 @@ fn colour_adds_only_escapes() {
 fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
     let (_dir, r) = tape();
     let s = decode::summary(&r).unwrap();
-    let t = text(|out| Ok(channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0)?));
+    let t = text(|out| channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0));
     assert!(t.lines().all(|l| l.chars().count() <= 100), "{t}");
 }
 
@@ -171,7 +192,7 @@ fn a_recording_with_kernel_times_lists_kernels_without_times() {
         t.process_ends = vec![ProcessEnd { kernel_ends: Some(ends), ..ProcessEnd::default() }];
         t.write(&dir.path().join("t"));
         let s = decode::summary(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
-        let text = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+        let text = text(|out| summary::write(out, &PLAIN, &s));
         let lines = text.lines().skip_while(|line| !line.starts_with("kernel times"));
         lines.take_while(|line| !line.starts_with("end")).map(str::to_owned).collect::<Vec<_>>()
     };
@@ -202,7 +223,7 @@ fn ranges_of_nvtx() {
         text(|out| {
             ranges::write(out, &PLAIN, &all)?;
             writeln!(out)?;
-            Ok(ranges::write_each(out, &PLAIN, &each)?)
+            ranges::write_each(out, &PLAIN, &each)
         })
     };
     insta::assert_snapshot!(text_of(synthetic::copy_times()));

@@ -2,7 +2,6 @@
 
 use super::groups::grouped;
 use super::{CellOfRun, Coordinate, Figure, Run, StageOfRun};
-use crate::part::Status;
 use statistics::Interval;
 
 /// The axis that selects the loads.
@@ -134,7 +133,6 @@ impl Run {
 
 /// For measured cells; failed cells give no information about loads.
 fn point(cell: &CellOfRun) -> Option<Point> {
-    let figure = cell.observed().filter(|_| cell.status == Status::Measured)?;
-    let s = &figure.summary;
+    let s = &cell.valid()?.summary;
     Some(Point { p50_ns: s.p50, p999_ns: s.p999, max_ns: s.max })
 }

@@ -7,8 +7,7 @@
 use super::ends::Ends;
 use super::groups::grouped;
 use super::metric::{figure, value};
-use super::{CellOfRun, Measured};
-use super::{Coordinate, StageOfRun};
+use super::{CellOfRun, Coordinate, Measured, Run, StageOfRun};
 use experiment::{Arrival, Bound, Experiment, Metric, Observe, Stage};
 use serde::{Deserialize, Serialize};
 use statistics::{Figure, Ratio, Rounds};
@@ -58,6 +57,18 @@ pub struct Against {
     pub value_ns: f64,
     /// None for a cell compared with itself, and if there are too few rounds.
     pub ratio: Option<Ratio>,
+}
+
+impl Run {
+    /// Whether a cell's p50 is within [`SAME`] of the smallest between the same two memories, at the same place and size.
+    pub fn is_best(&self, cell: &CellOfRun, p50_ns: f64) -> bool {
+        let Some(ends) = Ends::of(&cell.what).filter(|_| cell.observe == Observe::Done) else { return false };
+        let same = |b: &&BestOfRun| {
+            b.metric == Metric::P50 && (ends.source, ends.destination) == (b.source.as_str(), b.destination.as_str())
+        };
+        let mut at = self.best.iter().filter(same).flat_map(|b| &b.sizes);
+        at.any(|at| (at.stage, at.bytes) == (cell.stage, cell.bytes) && p50_ns <= at.least_ns * SAME)
+    }
 }
 
 /// Whether its time is that of a whole copy, so that others can be compared with it.

@@ -278,7 +278,7 @@ impl Args {
     fn print(&self, run: &Run, kept: Option<&Path>) -> anyhow::Result<()> {
         if self.json {
             let text = run.to_json()?;
-            return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+            return Ok(terminal::table::to_stdout(|out| out.write_all(&text))?);
         }
         let style = Style::of_stdout();
         Ok(terminal::table::text_to_stdout(style, |out| terminal::run::write(out, &style, run, kept))?)
@@ -422,7 +422,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
             file
         };
         let list = serde_json::json!({ "experiments": all.iter().map(file).collect::<Vec<_>>() });
-        terminal::table::to_stdout(|out| Ok(writeln!(out, "{list:#}")?))?;
+        terminal::table::to_stdout(|out| writeln!(out, "{list:#}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let style = Style::of_stdout();
@@ -436,7 +436,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
             read.about,
         ]);
     }
-    terminal::table::to_stdout(|out| Ok(terminal::table::write(out, &table, 0)?))?;
+    terminal::table::to_stdout(|out| terminal::table::write(out, &table, 0))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -452,7 +452,7 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<()> {
             "samples": estimate.samples,
             "sample_bytes": estimate.sample_bytes,
         });
-        return Ok(terminal::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?);
+        return Ok(terminal::table::to_stdout(|out| writeln!(out, "{plan:#}"))?);
     }
     let style = Style::of_stdout();
     let mut table = style.table(&["stage", "point", "policy", ">cells", "beside"]);
@@ -484,8 +484,7 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<()> {
             number::bytes(estimate.sample_bytes),
         )?;
         Ok(())
-    })?;
-    Ok(())
+    })
 }
 
 /// A line for each subject, with its sizes in all stages.

@@ -115,13 +115,12 @@ pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Res
         let bytes = if l.bytes > 0 { number::bytes(l.bytes) } else { String::new() };
         c.add_row([l.form.to_owned(), l.about.to_owned(), bytes]);
     }
-    Ok(to_stdout(|out| {
+    to_stdout(|out| {
         if let Some(why) = lacks {
             writeln!(out, "{why}\n")?;
         }
         table::write(out, &t, 0)?;
         writeln!(out)?;
-        table::write(out, &c, 0)?;
-        Ok(())
-    })?)
+        Ok(table::write(out, &c, 0)?)
+    })
 }

@@ -11,7 +11,7 @@ use pushbuf::ops::{Op, What};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use terminal::table::Style;
+use terminal::table::{Style, text_to_stdout};
 
 /// Together they have copies by the copy engine and inline, fills, launches, semaphores.
 const SAMPLES: [&str; 2] = ["copies", "launches"];
@@ -42,14 +42,15 @@ impl Args {
         let style = Style::of_stdout();
         let recording = Recording::open(file)?;
         say(&["", &format!("$ doorbell show {out}")])?;
-        terminal::summary::print(&recording, style, false)?;
+        let summary = decode::summary(&recording)?;
+        text_to_stdout(style, |out| terminal::summary::write(out, &style, &summary))?;
         if let Some((number, slot, generation)) = example(&recording)? {
             say(&["", &format!("$ doorbell show {out} --submissions --channel {slot}.{generation}"), "..."])?;
             let mut text = Vec::new();
             // Stops after the example, on every channel.
             let filter =
                 Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1), ..Filter::default() };
-            terminal::submissions::write(&recording, filter, style, &mut text)?;
+            show::submissions_as_text(&recording, &filter, &style, &mut text)?;
             let text = String::from_utf8_lossy(&text);
             std::io::stdout().write_all(submission(&text, number).as_bytes())?;
             say(&["..."])?;

@@ -3,9 +3,11 @@
 use super::{Args, say};
 use crate::preload;
 use crate::record::{Gpu, LocksArg};
+use crate::why::explained;
 use anyhow::Context;
 use decode::Recording;
 use output::WholeFile;
+use schema::names::Named;
 use serde_json::Value;
 use slow_calls::Wanted;
 use std::ffi::OsString;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use terminal::number;
-use terminal::table::Style;
+use terminal::table::{Style, text_to_stdout};
 
 /// Bytes that are kept free for the page.
 const ROOM: u64 = 1 << 20;
@@ -50,7 +52,9 @@ impl Args {
             slow_from_ns: 1_000_000,
             starting: false,
         };
-        terminal::slow_calls::print_answer(&recording, &wanted, style)?;
+        let (why, places) = explained(&recording, &wanted)?;
+        let named = Named { places: &places, symbols: &why.symbols };
+        text_to_stdout(style, |out| terminal::slow_calls::write_answer(out, &why, named, style))?;
         let page = page(file, &recording)?;
         drop(recording);
 

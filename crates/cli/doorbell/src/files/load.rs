@@ -112,7 +112,7 @@ impl Listed {
                 address,
             ]);
         }
-        to_stdout(|out| Ok(table::write(out, &rows, 0)?))?;
+        to_stdout(|out| table::write(out, &rows, 0))?;
         for (shard, report) in files() {
             outcome::print("load", &shard.path, side, report, false)?;
         }

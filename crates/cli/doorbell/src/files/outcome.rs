@@ -73,13 +73,13 @@ pub fn print(operation: &str, path: &Path, side: Side, report: &Report, json: bo
         let all = as_json(operation, path, side, report);
         return Ok(terminal::json::print(&all)?);
     }
-    Ok(to_stdout(|out| {
+    to_stdout(|out| {
         writeln!(out, "{}", headline(operation, path, side, (report.bytes, report.took)))?;
         for line in lines(report) {
             writeln!(out, "  {line}")?;
         }
         Ok(())
-    })?)
+    })
 }
 
 /// The result of cuFile, and the path that the bytes took.
@@ -112,7 +112,7 @@ pub fn of_cufile(
         return Ok(terminal::json::print(&all)?);
     }
     let counted = |count: Option<u64>| count.map_or_else(|| "not counted".to_owned(), number::bytes);
-    Ok(to_stdout(|out| {
+    to_stdout(|out| {
         writeln!(out, "{}", headline(operation, path, side, (report.bytes, report.took)))?;
         writeln!(out, "  cuFile, {}", measured.mode)?;
         let (host, module) = (counted(measured.through_host), counted(measured.by_nvidia_fs));
@@ -123,7 +123,7 @@ pub fn of_cufile(
             writeln!(out, "  {}", compared(bytes))?;
         }
         Ok(())
-    })?)
+    })
 }
 
 fn headline(operation: &str, path: &Path, side: Side, (bytes, took): (u64, Duration)) -> String {

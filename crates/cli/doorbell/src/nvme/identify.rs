@@ -122,7 +122,7 @@ fn print(controller: &Controller, rows: &[Row]) -> anyhow::Result<()> {
             usable(row).err().map(|why| format!("refused: {why}")).unwrap_or_default(),
         ]);
     }
-    Ok(to_stdout(|out| {
+    to_stdout(|out| {
         for (name, value) in facts {
             writeln!(out, "{name:20} {value}")?;
         }
@@ -132,5 +132,5 @@ fn print(controller: &Controller, rows: &[Row]) -> anyhow::Result<()> {
             writeln!(out, "\n{EMULATED}")?;
         }
         Ok(())
-    })?)
+    })
 }

@@ -4,6 +4,7 @@ use super::of_bus;
 use crate::help::Page;
 use drivers::nvme;
 use pcie::{Address, Tree, bind, qemu};
+use std::io;
 use std::process::ExitCode;
 use terminal::table::{self, Style, to_stdout};
 
@@ -67,7 +68,7 @@ impl Args {
         let missing = format!("{} is not installed", qemu::PROGRAM);
         let here = if emulated { "emulated, for trying" } else { missing.as_str() };
         table.add_row(["qemu", "1b36:0010", "-", here]);
-        to_stdout(|out| {
+        to_stdout(|out| -> io::Result<()> {
             table::write(out, &table, 0)?;
             if rows.is_empty() {
                 writeln!(out, "\nThis machine shows no NVMe controller.")?;

@@ -3,7 +3,7 @@
 use super::EMULATED;
 use drivers::nvme::Error;
 use serde_json::{Value, json};
-use terminal::ReportError;
+use std::io;
 use terminal::table::to_stdout;
 
 /// How the bytes are moved.
@@ -24,7 +24,7 @@ impl Way {
 
     /// Prints what was done: these fields and the way as one JSON object, or the line, and below it why the path was not C and whether the device
     /// is emulated.
-    pub fn report(&self, fields: Option<Value>, line: &str, functional: bool) -> Result<(), ReportError> {
+    pub fn report(&self, fields: Option<Value>, line: &str, functional: bool) -> io::Result<()> {
         if let Some(mut all) = fields {
             let Way { memory, path, instead_of_c } = self;
             all["target"] = json!({ "memory": memory, "path": path.to_string(), "instead_of_c": instead_of_c });

@@ -36,6 +36,8 @@ pub fn command_row() -> CommandRow {
         value: Some(1),
         words: Some(1),
         text: "x".into(),
+        target: None,
+        means: Vec::new(),
     }
 }
 
@@ -44,6 +46,7 @@ pub fn entry_row() -> EntryRow {
         index: 1,
         seq: 1,
         gp: 1,
+        gp_text: String::new(),
         va: 1,
         place: Place::Video,
         dwords: 1,
@@ -309,6 +312,7 @@ pub fn object_row() -> ObjectRow {
         detail: "x".into(),
         depth: 1,
         freed: true,
+        text: "x".into(),
     }
 }
 

@@ -90,6 +90,7 @@ pub fn wait_row() -> WaitRow {
         overtaken: 1,
         overtaken_by_readers: 1,
         holders: vec![holder_row()],
+        pattern: None,
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::wait_graph::nodes::Node;
 use crate::wait_graph::streams::{Head, On};
 use crate::wait_graph::words::Words;
-use decode::{Kernel, short_name};
+use decode::Kernel;
 use numbers::nanoseconds;
+use schema::names::short_name;
 use schema::now::NowKernel;
 use std::collections::BTreeSet;
 use tape::call::{Class, function, number, thread_of};

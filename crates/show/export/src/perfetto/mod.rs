@@ -10,13 +10,14 @@ mod tracks;
 
 use crate::about::About;
 use crate::{ExportError, Writer, rows};
-use decode::{Recording, short_name};
+use decode::Recording;
 use packets::{Event, Packets, What};
 use schema::driver_calls::DriverCallRow;
 use schema::happened::{OneCall, OneRange, OneSwitch};
 use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
+use schema::names::short_name;
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, When};
 use schema::submissions::SubmissionRow;
 use std::collections::HashMap;

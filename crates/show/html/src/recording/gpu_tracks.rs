@@ -4,13 +4,14 @@
 //! and copies apart from each other. All are counted: a track has bins with the share of time in which one of its kernels or copies ran.
 
 use crate::recording::streams::{copies_title, stream_name, title};
+use decode::Largest;
 use decode::streams::{Apart, Stream, Streams};
-use decode::{Largest, short_name};
 use export::About;
 use schema::Summary;
 use schema::happened::OneCall;
 use schema::kernel_runs::KernelRun;
 use schema::kernels::StreamRow;
+use schema::names::short_name;
 use schema::operations::{CopyRow, GpuTime, Shape, Start, When};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use terminal::cell;

@@ -1,29 +1,24 @@
 //! Locks: which ones threads waited for, who held them, and on which time line.
 
-use crate::Error;
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{moment, ns, ns_or_none};
 use crate::plot::Axis;
 use crate::plot::series::{Form, Picture, Point, Series, draw};
 use crate::view;
 use schema::locks::{Locks, WaitRow};
+use schema::names::{lock, site, thread};
 use terminal::number::nanoseconds;
-use terminal::symbols::{lock, site};
 
 /// Series of a picture; the waits for all other locks are one more.
 const SERIES: usize = 6;
 
-pub fn section(locks: &Locks) -> Result<Section, Error> {
+pub fn section(locks: &Locks) -> Section {
     let mut section =
-        view::section("locks", "Locks", |out, style| terminal::locks::write(locks, super::ROWS, style, out))?;
+        view::section("locks", "Locks", |out, style| terminal::locks::write(locks, super::ROWS, style, out));
     if locks.waits.len() > 1 {
         section.blocks.insert(0, Block::Figure(Box::new(picture(locks))));
     }
-    Ok(section)
-}
-
-fn thread(tid: i32, name: &str) -> String {
-    if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
+    section
 }
 
 /// Each of the longest waits at its beginning, with a separate look for each lock.

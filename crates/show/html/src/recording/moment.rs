@@ -57,7 +57,7 @@ fn table(threads: &[NowThread]) -> Table {
     for t in threads {
         let (waits, call) = (t.waits.as_ref(), t.call.as_ref());
         table.row(vec![
-            terminal::slow_calls::lines::thread(t.tid, &t.thread).into(),
+            schema::names::thread(t.tid, &t.thread).into(),
             waits.map_or("", |w| w.lock.as_str()).into(),
             waits.map_or_else(|| "".into(), |w| ns(w.ns)),
             waits.map_or("", |w| w.site.as_str()).into(),

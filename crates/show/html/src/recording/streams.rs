@@ -25,7 +25,7 @@ fn on(row: &StreamRow) -> String {
 
 /// A stream in words.
 pub fn stream_name(handle: u64) -> String {
-    let name = cell::stream(Some(handle));
+    let name = schema::names::stream(Some(handle));
     if name.starts_with("0x") { format!("stream {name}") } else { name.replacen("default", "default stream", 1) }
 }
 

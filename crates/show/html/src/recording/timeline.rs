@@ -8,11 +8,12 @@ use crate::document::{Block, Cell, Section, Table, number, text};
 use crate::numbers::{moment, ns};
 use crate::recording::gpu_tracks::{Counted, GpuTracks, LongCalls, Shown};
 use crate::view;
-use decode::{Largest, Recording, short_name};
+use decode::{Largest, Recording};
 use export::{About, ExportError, Writer};
 use lock_analysis::Happened;
 use schema::lines::Line;
 use schema::locks::WaitRow;
+use schema::names::short_name;
 use schema::operations::{Mode, When};
 use std::collections::HashMap;
 use terminal::number::{bytes, count, nanoseconds};
@@ -401,10 +402,10 @@ impl Collected<'_> {
         let mut section = Section::new("timeline", "Timeline");
         section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks, has_copies, next }));
         if let Some(streams) = streams {
-            let write = |out: &mut dyn Out, style| Ok(terminal::kernels::write_streams(out, &style, &streams)?);
+            let write = |out: &mut dyn Out, style| terminal::kernels::write_streams(out, &style, &streams);
             section
                 .blocks
-                .extend(view::section("streams", "How busy the kernels of each stream kept the GPU", write)?.blocks);
+                .extend(view::section("streams", "How busy the kernels of each stream kept the GPU", write).blocks);
         }
         if !table.rows.is_empty() {
             section.push(Block::Table(table));

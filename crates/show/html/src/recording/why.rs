@@ -8,12 +8,12 @@ use crate::recording::timeline::Lost;
 use crate::view;
 use decode::Recording;
 use schema::Summary;
+use schema::names::Named;
 use schema::slow_calls::{Cause, SlowCall, UnfinishedRow, Why};
 use schema::symbols::Places;
 use slow_calls::Wanted;
 use terminal::number::nanoseconds;
-use terminal::slow_calls::{advice_for, answer, called, left_out, lines, look_up, slow};
-use terminal::symbols::Named;
+use terminal::slow_calls::{advice_for, answer, called, left_out, lines, slow};
 
 /// How to make a recording that has an answer.
 const NOT_RECORDED: &str = "CUDA calls were not recorded. Record them with `doorbell record --locks PROGRAM`: the page then begins with the call \
@@ -24,13 +24,16 @@ pub struct Answer(Option<(Why, Places)>);
 
 impl Answer {
     pub fn of(r: &Recording) -> Result<Answer, Error> {
-        Ok(Answer(look_up(slow_calls::why(r, &Wanted::default())?)))
+        Ok(Answer(slow_calls::why(r, &Wanted::default())?.map(|(mut why, places)| {
+            symbols::of_calls(&mut why, &places);
+            (why, places)
+        })))
     }
 
     /// `known`: reasons that the page has already, why the recording is not complete.
-    pub fn section(&self, known: &[String]) -> Result<Section, Error> {
+    pub fn section(&self, known: &[String]) -> Section {
         let mut section = Section::new("why", "Why calls were slow");
-        let Some((why, places)) = &self.0 else { return Ok(section.with(Block::Answer(NOT_RECORDED.into()))) };
+        let Some((why, places)) = &self.0 else { return section.with(Block::Answer(NOT_RECORDED.into())) };
         let named = Named { places, symbols: &why.symbols };
         answer(why, named).into_iter().for_each(|text| section.push(Block::Answer(text)));
         let picture = why.moment.as_ref().and_then(moment_picture);
@@ -48,13 +51,13 @@ impl Answer {
         }
         let more = view::section("more-waits", "", |out, style| {
             terminal::slow_calls::pageable(out, why, named, style)?;
-            Ok(terminal::slow_calls::waits(out, why, named, style)?)
-        })?;
+            terminal::slow_calls::waits(out, why, named, style)
+        });
         section.blocks.extend(more.blocks);
         if !why.not_watched.is_empty() {
             section.push(Block::Text(format!("Not watched: {}.", why.not_watched.join("; "))));
         }
-        Ok(section)
+        section
     }
 
     /// The calls to which the timeline goes, in this order.
@@ -115,7 +118,7 @@ fn calls(name: &str, title: String, rows: &[SlowCall], named: Named<'_>) -> Tabl
             ns(c.lost_ns),
             c.cause.map_or("by design", Cause::name).into(),
             of.join("; ").into(),
-            lines::thread(c.tid, &c.thread).into(),
+            schema::names::thread(c.tid, &c.thread).into(),
             ns(c.ns),
             moment(c.at),
             named.site(&c.site).into(),

@@ -2,9 +2,9 @@
 
 use super::Of;
 use crate::document::{Block, Kind, Notice, Section};
-use crate::{Error, view};
+use crate::view;
 use experiment::Metric;
-use run_folder::run::{BestOfRun, Judged, Verdict as Came};
+use run_folder::run::{BestOfRun, Cause, CellOfRun, Delay, Judged, RatioOfRun, Verdict as Came, baselines};
 use run_folder::{Run, Status};
 use statistics::Interval;
 use terminal::number::{bytes, count, nanoseconds, of};
@@ -13,11 +13,11 @@ use terminal::run::three_digits;
 /// Sentences of each kind.
 const MOST: usize = 4;
 
-pub fn section(of_run: &Of<'_>) -> Result<Section, Error> {
+pub fn section(of_run: &Of<'_>) -> Section {
     let run = of_run.run;
     // Broken asserts come before findings.
     let mut section =
-        view::section(&of_run.id("answer"), "Answer", |out, style| terminal::run::asserts(out, &style, run))?;
+        view::section(&of_run.id("answer"), "Answer", |out, style| terminal::run::asserts(out, &style, run));
     let sentences = if run.functional { works(run) } else { times(run) };
     if !run.asserts.is_empty() {
         section.push(Block::Heading("What was found".into()));
@@ -26,7 +26,7 @@ pub fn section(of_run: &Of<'_>) -> Result<Section, Error> {
     if !run.functional {
         section.blocks.extend(slowest(run).map(Block::Text));
     }
-    Ok(section)
+    section
 }
 
 /// The sentences for a functional run.
@@ -58,7 +58,7 @@ fn times(run: &Run) -> Vec<String> {
         all.extend(against(run));
     }
     if all.is_empty() {
-        all.push(match run.cells.iter().any(|c| c.status == Status::Measured) {
+        all.push(match run.measured_cells().next().is_some() {
             true => "The experiment compares nothing. The tables have its figures.".into(),
             false => "Nothing was measured.".into(),
         });
@@ -85,7 +85,7 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
             let at = best.sizes.iter().find(|at| at.bytes == range.from);
             let time = at.map_or(String::new(), |at| {
                 let times = at.cuda.as_ref().and_then(|c| c.ratio);
-                let times = times.map_or(String::new(), |r| match r.interval.filter(|_| r.differs() == Some(true)) {
+                let times = times.map_or(String::new(), |r| match r.certain() {
                     Some(i) => format!(", {} times CUDA's best, {}", ratio(r.ratio), interval(i)),
                     None => ", no certain difference from CUDA's best".to_owned(),
                 });
@@ -122,88 +122,74 @@ fn interval(i: Interval<f64>) -> String {
 
 /// How loads affect subjects: the smallest and the largest certain effect.
 fn beside(run: &Run) -> Vec<String> {
-    let mut found: Vec<(f64, String)> = Vec::new();
-    let mut all = 0;
-    for block in run.beside() {
-        let place: Vec<String> = block.point.iter().map(|c| format!(" with {c}")).collect();
-        for victim in &block.victims {
-            for (name, times) in block.aggressors.iter().zip(&victim.beside) {
-                let Some(times) = times else { continue };
-                all += 1;
-                let Some(sure) = times.delayed() else { continue };
-                let text = format!(
-                    "with {name} running{}, the p50 of {} is {} times what it is alone ({}: {} against {})",
-                    place.concat(),
-                    sized(&victim.subject, victim.bytes),
-                    ratio(times.p50),
-                    interval(sure),
-                    nanoseconds(times.figures.p50_ns),
-                    nanoseconds(victim.alone.p50_ns),
-                );
-                found.push((times.p50, text));
-            }
+    let found = run.delays();
+    let text = |d: &Delay| {
+        let place: String = d.point.iter().map(|c| format!(" with {c}")).collect();
+        format!(
+            "with {} running{place}, the p50 of {} is {} times what it is alone ({}: {} against {})",
+            d.load,
+            sized(&d.victim.subject, d.victim.bytes),
+            ratio(d.times.p50),
+            interval(d.bounds),
+            nanoseconds(d.times.figures.p50_ns),
+            nanoseconds(d.victim.alone.p50_ns),
+        )
+    };
+    let mut said = match (&found.largest, &found.smallest) {
+        (Some(most), Some(least)) => {
+            vec![format!("Most delayed: {}.", text(most)), format!("Least delayed: {}.", text(least))]
         }
-    }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let certain = found.len();
-    let mut said = match (found.first(), found.last()) {
-        (Some(most), Some(least)) if certain > 1 => {
-            vec![format!("Most delayed: {}.", most.1), format!("Least delayed: {}.", least.1)]
-        }
-        (Some(one), _) => vec![format!("Delayed: {}.", one.1)],
+        (Some(one), None) => vec![format!("Delayed: {}.", text(one))],
         _ => Vec::new(),
     };
-    match all - certain {
-        0 => {}
-        n if n == all => said.push("No load certainly delays anything: each difference is within its interval.".into()),
-        n => said.push(format!("In {n} of {all} cases no delay is certain: the difference is within its interval.")),
+    match (found.all - found.certain, found.all) {
+        (0, _) => {}
+        (n, all) if n == all => {
+            said.push("No load certainly delays anything: each difference is within its interval.".into());
+        }
+        (n, all) => {
+            said.push(format!("In {n} of {all} cases no delay is certain: the difference is within its interval."))
+        }
     }
     said
 }
 
 /// Certain ratios to the baseline: the smallest and the largest.
-fn against(run: &Run) -> Vec<String> {
-    let mut found: Vec<(f64, String)> = Vec::new();
-    let mut baselines: Vec<&str> = Vec::new();
-    for cell in run.cells.iter().filter(|c| c.status == Status::Measured) {
-        let Some(ratio) = &cell.ratio else { continue };
-        if !baselines.contains(&ratio.baseline.as_str()) {
-            baselines.push(&ratio.baseline);
-        }
-        let Some(i) = ratio.ratio.interval.filter(|_| ratio.ratio.differs() == Some(true)) else { continue };
-        let text = format!(
-            "{}{} has {} times the {} of {} ({})",
+fn against(run: &Run) -> Option<String> {
+    let found = run.differences();
+    let text = |(cell, of): &(&CellOfRun, &RatioOfRun)| {
+        format!(
+            "{}{} has {} times the {} of {}{}",
             sized(&cell.subject, cell.bytes),
             super::place(run, cell.stage),
-            self::ratio(ratio.ratio.ratio),
-            ratio.metric,
-            ratio.baseline,
-            interval(i)
-        );
-        found.push((ratio.ratio.ratio, text));
-    }
-    found.sort_by(|a, b| a.0.total_cmp(&b.0));
-    match (found.first(), found.last()) {
-        (Some(least), Some(most)) if found.len() > 1 => vec![format!("The least: {}. The most: {}.", least.1, most.1)],
-        (Some(one), _) => vec![format!("{}.", one.1)],
-        _ if baselines.is_empty() => Vec::new(),
-        _ => vec![format!("No difference from {} is certain: each is within its interval.", baselines.join(" and "))],
+            ratio(of.ratio.ratio),
+            of.metric,
+            of.baseline,
+            of.ratio.certain().map_or(String::new(), |i| format!(" ({})", interval(i)))
+        )
+    };
+    match (&found.smallest, &found.largest) {
+        (Some(least), Some(most)) => Some(format!("The least: {}. The most: {}.", text(least), text(most))),
+        (None, Some(one)) => Some(format!("{}.", text(one))),
+        _ if found.all == 0 => None,
+        _ => {
+            let baselines = baselines(run.measured_cells()).join(" and ");
+            Some(format!("No difference from {baselines} is certain: each is within its interval."))
+        }
     }
 }
 
-/// The slowest sample of all: a fact to know, and no finding.
+/// The slowest sample of all.
 fn slowest(run: &Run) -> Option<String> {
-    let measured = || run.cells.iter().filter(|c| c.status == Status::Measured);
-    let worst = measured().flat_map(|c| c.worst.iter().map(move |w| (c, w))).max_by_key(|(_, w)| w.value_ns);
-    let (cell, worst) = worst?;
+    let (cell, worst) = run_folder::run::slowest(run.measured_cells())?;
     let mostly = match worst.mostly {
-        run_folder::run::Cause::Unknown => String::new(),
+        Cause::Unknown => String::new(),
         cause => format!("; most of that: {}", terminal::run::name(cause)),
     };
     let least = if worst.capped { "at least " } else { "" };
     Some(format!(
         "The slowest of {}: {least}{}, {}{}{mostly}. It is one sample, and no difference follows from it.",
-        of(measured().map(|c| c.samples).sum(), "sample"),
+        of(run.measured_cells().map(|c| c.samples).sum(), "sample"),
         nanoseconds(worst.value_ns),
         sized(&cell.subject, cell.bytes),
         super::place(run, cell.stage),
@@ -216,19 +202,15 @@ pub fn sized(subject: &str, size: u64) -> String {
 
 /// Asserts that were broken or could not be judged: they are shown above all findings.
 pub fn broken(run: &Run) -> Vec<Notice> {
-    let one = |judged: &Judged| {
+    let one = |judged: &&Judged| {
         let (kind, word) = match judged.verdict {
-            _ if run.functional => return None,
-            Came::Held => return None,
-            Came::NotJudged => (Kind::Warning, "Not judged"),
             Came::Broken => (Kind::Bad, "Broken assert"),
+            _ => (Kind::Warning, "Not judged"),
         };
-        let of: Vec<_> = judged.cells.iter().filter(|c| c.verdict == judged.verdict).collect();
+        let of: Vec<_> = judged.not_held().into_iter().filter(|c| c.verdict == judged.verdict).collect();
         let first = of.first().map_or(String::new(), |c| format!(" {}", terminal::run::of_cell(run, judged, c)));
         let more = if of.len() > 1 { format!("; and {} more", of.len() - 1) } else { String::new() };
-        Some(Notice { kind, text: format!("{word}: {}.{first}{more}.", terminal::run::asked(judged)) })
+        Notice { kind, text: format!("{word}: {}.{first}{more}.", terminal::run::asked(judged)) }
     };
-    let mut all: Vec<Notice> = run.asserts.iter().filter_map(one).collect();
-    all.sort_by_key(|n| std::cmp::Reverse(n.kind == Kind::Bad));
-    all
+    if run.functional { Vec::new() } else { run.not_held().iter().map(one).collect() }
 }

@@ -8,7 +8,7 @@ use run_folder::run::groups::{Group, directions, sizes};
 pub fn all(run: &Run) -> Vec<Group<'_>> {
     let mut groups = run.groups();
     for group in &mut groups {
-        group.cells.retain(|c| super::why_not(&c.status).is_none() && c.observed().is_some());
+        group.cells.retain(|c| c.valid().is_some());
     }
     groups.retain(|g| !g.cells.is_empty());
     groups

@@ -1,15 +1,15 @@
 //! Bytes per second, if an experiment is about them.
 
-use super::{Of, groups, place, why_not};
+use super::{Of, groups, place};
 use crate::document::{Block, Cell, Figure, Section, Table, head, number, text};
 use crate::numbers::{count, size, slug, times};
 use crate::plot::Axis;
 use crate::plot::ranked::{Bar, Ranked};
 use crate::plot::series::{Form, Picture, Point, Series};
 use experiment::Metric;
-use run_folder::Run;
 use run_folder::run::groups::{Group, directions, sizes, subjects};
 use run_folder::run::{CellOfRun, Rate};
+use run_folder::{Run, Status};
 use terminal::number::{bytes, tick};
 use terminal::run::three_digits;
 
@@ -33,7 +33,7 @@ pub fn gigabytes(cell: &CellOfRun, ns: f64) -> f64 {
 }
 
 fn rate(cell: &CellOfRun) -> Option<(f64, &Rate)> {
-    let rate = cell.rate.as_ref().filter(|_| why_not(&cell.status).is_none())?;
+    let rate = cell.rate.as_ref().filter(|_| cell.status == Status::Measured)?;
     Some((rate.bytes_per_second? / 1e9, rate))
 }
 

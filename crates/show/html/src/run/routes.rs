@@ -9,7 +9,7 @@ use crate::plot::series::{Form, Picture, Point, Series, draw};
 use experiment::{Metric, Observe};
 use run_folder::Run;
 use run_folder::run::groups::{Group, directions, subjects};
-use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
+use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends};
 use terminal::number::{bytes, nanoseconds};
 
 /// Lines with a distinct look; more cannot be distinguished at a glance.
@@ -179,27 +179,13 @@ fn data(run: &Run, direction: &str, all: &[Vec<&CellOfRun>], sizes: &[u64]) -> T
     columns.extend(sizes.iter().map(|size| number(bytes(*size), "ns")));
     let name = format!("{}-p50", slug(direction));
     let mut table = Table::new(name, format!("{direction}: p50 of every way at every size"), columns);
-    let best: Vec<(&BestOfRun, &BestAt)> = run
-        .best
-        .iter()
-        .filter(|b| b.metric == Metric::P50)
-        .flat_map(|b| b.sizes.iter().map(move |at| (b, at)))
-        .collect();
-    let is_best = |c: &CellOfRun, ns: u64| {
-        let Some(ends) = Ends::of(&c.what).filter(|_| c.observe == Observe::Done) else { return false };
-        best.iter().any(|(b, at)| {
-            (at.stage, at.bytes) == (c.stage, c.bytes)
-                && (b.source.as_str(), b.destination.as_str()) == (ends.source, ends.destination)
-                && ns as f64 <= at.least_ns * SAME
-        })
-    };
     for of in all {
         let mut row = vec![Cell::from(of[0].label())];
         for size in sizes {
             let found = of.iter().find(|c| c.bytes == *size).and_then(|c| Some((c, c.observed()?.summary.p50)));
             row.push(found.map_or_else(Cell::none, |(c, ns)| {
                 let cell = crate::numbers::ns(ns);
-                if is_best(c, ns) { cell.marked(Mark::Best) } else { cell }
+                if run.is_best(c, ns as f64) { cell.marked(Mark::Best) } else { cell }
             }));
         }
         table.row(row);

@@ -7,7 +7,7 @@ use crate::numbers::{count, moment, ns, ns_or_none, size, slug};
 use crate::plot::Axis;
 use crate::plot::series::{Form, Picture, Point, Series, draw};
 use run_folder::Run;
-use run_folder::run::{Cause, CellOfRun, Group, WorstOfRun};
+use run_folder::run::{Cause, CellOfRun, Group, WorstOfRun, causes};
 use terminal::number::nanoseconds;
 
 /// Points of one picture.
@@ -72,23 +72,15 @@ fn slowest<'a>(run: &'a Run, group: &Group<'a>) -> Vec<Slow<'a>> {
 }
 
 fn figure(of_run: &Of<'_>, group: &Group<'_>, slow: &[Slow<'_>]) -> Figure {
-    let mut causes: Vec<(Cause, usize)> = Vec::new();
-    for s in slow {
-        match causes.iter_mut().find(|(cause, _)| *cause == s.worst.mostly) {
-            Some((_, n)) => *n += 1,
-            None => causes.push((s.worst.mostly, 1)),
-        }
-    }
-    causes.sort_by_key(|(cause, n)| (*cause == Cause::Unknown, std::cmp::Reverse(*n)));
-    let series = causes.iter().map(|(cause, n)| {
-        let of_cause = slow.iter().filter(|s| s.worst.mostly == *cause);
+    let series = causes(slow.iter().map(|s| s.worst)).into_iter().map(|(cause, n)| {
+        let of_cause = slow.iter().filter(|s| s.worst.mostly == cause);
         let point = |s: &Slow<'_>| Point {
             x: s.at,
             y: s.worst.value_ns.max(1) as f64,
             says: format!("{}: {} at {:.3} s", s.cell.label(), nanoseconds(s.worst.value_ns), s.at),
         };
         let note = format!("{n} of {}", slow.len());
-        Series { name: cause_of(*cause).into(), note, points: of_cause.map(point).collect() }
+        Series { name: cause_of(cause).into(), note, points: of_cause.map(point).collect() }
     });
     let series: Vec<Series> = series.collect();
     let values = || slow.iter().map(|s| s.worst.value_ns.max(1) as f64);

@@ -1,14 +1,13 @@
 //! In which commands the calls of two recorded runs differ.
 
 use super::{cell, key_json};
-use crate::ReportError;
 use crate::cell::stored_places;
 use crate::number::count;
 use crate::table::{Out, Style};
 use comparison::Key;
 use run_folder::commands::{Differing, Said};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{self, Write};
 
 type Cells = [(Key, Vec<Differing>)];
 
@@ -27,7 +26,7 @@ fn rows(cells: &Cells) -> impl Iterator<Item = [String; 4]> {
 const HEADING: &str =
     "what one call sends, where the two differ: the median (least .. most) of all calls but the first";
 
-pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &Cells) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &Cells) -> io::Result<()> {
     if cells.is_empty() {
         return Ok(());
     }
@@ -44,11 +43,10 @@ pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &Cells) -> Result<(
     rows(cells).for_each(|row| {
         t.add_row(row);
     });
-    out.table(&t, 2)?;
-    Ok(())
+    out.table(&t, 2)
 }
 
-pub(super) fn write_markdown(out: &mut dyn Write, cells: &Cells) -> Result<(), ReportError> {
+pub(super) fn write_markdown(out: &mut dyn Write, cells: &Cells) -> io::Result<()> {
     if cells.iter().all(|(_, all)| all.is_empty()) {
         return Ok(());
     }

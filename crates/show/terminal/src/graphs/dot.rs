@@ -7,7 +7,7 @@ use schema::graphs::{EdgeRow, GraphRow, NodeRow, RecipeRow};
 use std::io::{self, Write};
 
 /// Writes each graph as a separate `digraph`.
-pub(super) fn write(rows: &[GraphRow], out: &mut dyn Write) -> io::Result<()> {
+pub fn write(rows: &[GraphRow], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         // (A reader of DOT needs at least one.)
         return writeln!(out, "digraph none {{\n  label=\"no graph in this recording\"\n}}");

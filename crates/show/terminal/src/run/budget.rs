@@ -1,13 +1,13 @@
 //! Where the time of a sample goes, part by part.
 
 use super::figures::{rows, three_digits};
-use crate::ReportError;
 use crate::number::nanoseconds;
 use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, PartOfBudget, Span};
+use std::io;
 
 /// A row for each cell with a budget; no table if no cell has more parts than the call and the rest.
-pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> io::Result<()> {
     let all: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.budget.as_ref()?))).collect();
     let spans: Vec<Span> =
         Span::ALL.into_iter().filter(|s| all.iter().any(|(_, b)| b.parts.iter().any(|p| p.name == *s))).collect();

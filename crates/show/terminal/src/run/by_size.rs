@@ -1,14 +1,14 @@
 //! Routes against sizes: a compact table for each direction, and for which sizes each route is the best.
 
 use super::figures::{Column, fitted, three_digits};
-use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
 use crate::table::{Out, Style};
-use experiment::{Metric, Observe};
+use experiment::Metric;
 use run_folder::Run;
 use run_folder::run::groups::{Group, routes, sizes, subjects};
-use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
+use run_folder::run::{BestAt, BestOfRun, CellOfRun};
 use statistics::Ratio;
+use std::io;
 
 /// With fewer sizes the tables of all cells are enough.
 const SIZES: usize = 3;
@@ -34,7 +34,7 @@ const TAKEN: [Taken; 3] = [
 ];
 
 /// The tables of each direction that has several routes and sizes.
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, groups: &[Group<'_>]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, groups: &[Group<'_>]) -> io::Result<()> {
     for group in groups {
         for direction in directions(group) {
             writeln!(out)?;
@@ -69,22 +69,13 @@ fn compact(
     direction: &Direction<'_>,
     (title, of): Taken,
     marks: bool,
-) -> Result<(), ReportError> {
-    let is_best = |c: &CellOfRun, value: f64| {
-        let ends = Ends::of(&c.what);
-        let same = |b: &&BestOfRun| {
-            b.metric == Metric::P50 && ends.is_some_and(|e| (e.source, e.destination) == (&*b.source, &*b.destination))
-        };
-        let mut at = run.best.iter().filter(same).flat_map(|b| &b.sizes);
-        let is_same = c.observe == Observe::Done && marks;
-        is_same && at.any(|at| at.stage == c.stage && at.bytes == c.bytes && value <= at.least_ns * SAME)
-    };
+) -> io::Result<()> {
     let mut columns: Vec<(String, Vec<String>)> = Vec::new();
     for size in &direction.sizes {
         let text = |of_subject: &[&CellOfRun]| {
             let cell = of_subject.iter().find(|c| c.bytes == *size)?;
             let value = of(cell)?;
-            let mark = if is_best(cell, value) { "*" } else { " " };
+            let mark = if marks && run.is_best(cell, value) { "*" } else { " " };
             Some(format!("{}{}", microseconds(value), if marks { mark } else { "" }))
         };
         let none = || if marks { "- ".into() } else { "-".into() };
@@ -120,7 +111,7 @@ fn compact(
 }
 
 /// For which sizes each route is the best, by each metric.
-fn best(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+fn best(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     let same_table =
         |a: &BestOfRun, b: &BestOfRun| (&a.point, &a.source, &a.destination) == (&b.point, &b.source, &b.destination);
     let best: Vec<&BestOfRun> = run.best.iter().filter(|b| b.sizes.len() >= SIZES).collect();

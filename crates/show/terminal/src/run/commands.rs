@@ -1,12 +1,12 @@
 //! What each call sent to the GPU, if the process was recorded.
 
 use super::figures::rows;
-use crate::ReportError;
 use crate::cell::stored_places;
 use crate::number::{bytes, count, nanoseconds};
 use crate::table::{Out, Style};
 use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
 use run_folder::run::CellOfRun;
+use std::io;
 
 /// The median, followed by the minimum and the maximum if calls differ.
 fn typical(t: &Typical, text: &dyn Fn(u64) -> String) -> String {
@@ -26,12 +26,7 @@ fn moved_by(commands: &CommandsOfRun) -> String {
 }
 
 /// A row for each cell with commands, and a line for each kind of channel.
-pub(super) fn write(
-    out: &mut dyn Out,
-    style: &Style,
-    cells: &[&CellOfRun],
-    functional: bool,
-) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun], functional: bool) -> io::Result<()> {
     let recorded: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).collect();
     let lead = "what one call sent, by the recording: the median (least .. most) of all calls but the first; times above are those of a \
                 recorded process";

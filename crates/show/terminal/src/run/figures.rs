@@ -1,13 +1,13 @@
 //! The table of some cells. Columns for which a terminal has no room are left out, the least important first, and named.
 
-use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds};
 use crate::table::{self, Out, Style};
 use experiment::{Arrival, Metric, Observe};
 use run_folder::Run;
 use run_folder::Status;
-use run_folder::run::{Bounded, CellOfRun, Figure};
+use run_folder::run::{Bounded, CellOfRun, Figure, baselines};
 use statistics::Interval;
+use std::io;
 
 /// A number with three digits.
 pub fn three_digits(v: f64) -> String {
@@ -52,7 +52,7 @@ fn width(columns: &[Column]) -> usize {
     columns.iter().filter_map(one).map(|w| w + 2).sum()
 }
 
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> io::Result<()> {
     let cells: Vec<&CellOfRun> = cells.iter().copied().filter(|c| c.samples > 0).collect();
     if cells.is_empty() {
         writeln!(out, "nothing was measured")?;
@@ -69,7 +69,7 @@ pub(super) fn fitted(
     style: &Style,
     mut columns: Vec<Column>,
     apart: impl Fn(usize) -> bool,
-) -> Result<(), ReportError> {
+) -> io::Result<()> {
     let left_out = fit(&mut columns, style.width);
     let mut t = style.table(&columns.iter().map(|c| c.head.as_str()).collect::<Vec<_>>());
     for i in 0..columns.first().map_or(0, |c| c.cells.len()) {
@@ -79,7 +79,7 @@ pub(super) fn fitted(
         t.add_row(columns.iter().map(|c| c.cells[i].clone()));
     }
     out.table(&t, 0)?;
-    Ok(table::left_out(out, &left_out.iter().map(String::as_str).collect::<Vec<_>>())?)
+    table::left_out(out, &left_out.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Writes a table with a row for each of some cells, below a line about it. Nothing without cells.
@@ -90,7 +90,7 @@ pub(super) fn rows<T>(
     heads: &[&str],
     cells: &[(&CellOfRun, T)],
     row: impl Fn(&CellOfRun, &T) -> Vec<String>,
-) -> Result<(), ReportError> {
+) -> io::Result<()> {
     if cells.is_empty() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub(super) fn rows<T>(
         let size = if cell.bytes > 0 { bytes(cell.bytes) } else { "-".into() };
         t.add_row([size, cell.subject.clone()].into_iter().chain(row(cell, of)));
     }
-    Ok(out.table(&t, 0)?)
+    out.table(&t, 0)
 }
 
 /// Leaves out columns for which there is no room, and returns their names.
@@ -238,17 +238,6 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
     columns
 }
 
-/// The baselines of the cells, each once, in the order of the cells.
-pub(super) fn baselines<'c>(cells: impl Iterator<Item = &'c CellOfRun>) -> Vec<&'c str> {
-    let mut all: Vec<&str> = Vec::new();
-    for ratio in cells.filter_map(|c| c.ratio.as_ref()) {
-        if !all.contains(&ratio.baseline.as_str()) {
-            all.push(&ratio.baseline);
-        }
-    }
-    all
-}
-
 /// A time of what a cell observes; `>=` if interrupted samples would be at it or beyond.
 pub(super) fn time(c: &CellOfRun, figure: statistics::Figure, ns: u64) -> String {
     format!("{}{}", if c.is_at_least(figure) { ">= " } else { "" }, nanoseconds(ns))
@@ -281,7 +270,7 @@ fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
 }
 
 /// What the kernel counted around the calls.
-pub(super) fn counters(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn counters(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> io::Result<()> {
     let counted: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.tally.filter(|t| t.calls > 0)?))).collect();
     let lead = "in other rounds, counted by the kernel round each call, on average:";
     let heads = [">calls", ">time", ">on a CPU", ">run queue", ">asleep", ">slept", ">preempted"];

@@ -1,14 +1,14 @@
 //! The largest value of an axis at which a bound holds, and what the loads did there.
 
 use super::{amount, bound_text};
-use crate::ReportError;
 use crate::number::bytes;
 use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{AtValue, LargestOfRun};
+use std::io;
 
 /// A line for each place of the other axes.
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     for (number, asked) in run.experiment.largests.iter().enumerate() {
         let found: Vec<&LargestOfRun> = run.largest.iter().filter(|l| l.largest as usize == number).collect();
         if found.is_empty() {

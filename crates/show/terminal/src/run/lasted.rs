@@ -1,13 +1,12 @@
 //! How long the cells of a table were measured, what ended them, and deviations from the experiment: rounds in which the loads rested, and paced
 //! arrivals that were less frequent.
 
-use crate::ReportError;
 use crate::number::{count, nanoseconds, of, seconds};
 use run_folder::Run;
 use run_folder::part::EndedBy;
 use run_folder::run::{CellOfRun, StageOfRun};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 /// Arrivals that are less frequent by more than this are reported.
 const LITTLE: f64 = 0.01;
@@ -25,18 +24,13 @@ pub fn ended(by: EndedBy) -> &'static str {
 }
 
 /// Nothing for stages that an older doorbell measured.
-pub(super) fn write(
-    out: &mut dyn Write,
-    run: &Run,
-    stages: &[&StageOfRun],
-    cells: &[&CellOfRun],
-) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun], cells: &[&CellOfRun]) -> io::Result<()> {
     time(out, run, stages)?;
     rested(out, cells)?;
     arrivals(out, cells)
 }
 
-fn time(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(), ReportError> {
+fn time(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> io::Result<()> {
     let all: Vec<_> = stages.iter().filter_map(|stage| stage.lasted.as_ref()).collect();
     if all.is_empty() {
         return Ok(());
@@ -51,11 +45,11 @@ fn time(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(), Re
         format!(" of the duration of {}", seconds(most))
     });
     let took = seconds(all.iter().map(|lasted| lasted.seconds).sum());
-    Ok(writeln!(out, "measured for {took}{bound}; cells by what ended them: {}", by.join(", "))?)
+    writeln!(out, "measured for {took}{bound}; cells by what ended them: {}", by.join(", "))
 }
 
 /// Cells whose rounds had times without a load.
-fn rested(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+fn rested(out: &mut dyn Write, cells: &[&CellOfRun]) -> io::Result<()> {
     let rested = cells.iter().filter_map(|c| Some((c, c.lasted.as_ref()?.rested?)));
     let rested: Vec<String> = rested
         .map(|(c, r)| {
@@ -65,10 +59,10 @@ fn rested(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> 
     if rested.is_empty() {
         return Ok(());
     }
-    Ok(writeln!(out, "the loads rested, because a call was stuck: {}", rested.join("; "))?)
+    writeln!(out, "the loads rested, because a call was stuck: {}", rested.join("; "))
 }
 
-fn arrivals(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+fn arrivals(out: &mut dyn Write, cells: &[&CellOfRun]) -> io::Result<()> {
     for (cell, a) in cells.iter().filter_map(|c| Some((c, c.arrivals.as_ref()?))) {
         let mut said = Vec::new();
         if a.achieved_per_second < a.wanted_per_second * (1.0 - LITTLE) {

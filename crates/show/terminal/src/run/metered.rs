@@ -1,11 +1,11 @@
 //! What the GPU and the machine counted while each cell ran alone.
 
 use super::figures::{rows, three_digits};
-use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Out, Style};
 use run_folder::part::{LinkBy, LinkCount};
 use run_folder::run::{CellOfRun, Crossed, MeteredOfRun};
+use std::io;
 
 /// The direction of the payload, and its bytes.
 fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
@@ -17,7 +17,7 @@ fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
 }
 
 /// A row for each cell that was metered.
-pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> io::Result<()> {
     let metered: Vec<_> =
         cells.iter().filter_map(|c| Some((*c, c.metered.as_ref().filter(|m| m.transfers > 0)?))).collect();
     let lead = "metered after the rounds, each cell alone; bytes on the link for each transfer by the GPU's counters, loads included:";

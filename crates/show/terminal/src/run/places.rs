@@ -1,13 +1,13 @@
 //! Sweeps: whether it matters where in a memory the bytes are.
 
 use super::figures::{rows, three_digits};
-use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, Places};
+use std::io;
 
 /// A row for each cell that was swept.
-pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, cells: &[&CellOfRun]) -> io::Result<()> {
     let swept: Vec<(&CellOfRun, &Places)> = cells.iter().filter_map(|c| Some((*c, c.places.as_ref()?))).collect();
     let Some((_, first)) = swept.first() else { return Ok(()) };
     let apart: Vec<&Places> = swept.iter().map(|(_, p)| *p).filter(|p| p.step != first.step).collect();

@@ -1,13 +1,13 @@
 //! After how many transfers a cost that is paid once is repaid.
 
-use crate::ReportError;
 use crate::number::{bytes, nanoseconds, of};
 use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{After, Coordinate, Repaid};
+use std::io;
 
 /// A table for each question of the experiment's.
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     for (number, repay) in run.experiment.repays.iter().enumerate() {
         let found: Vec<&Repaid> = run.repaid.iter().filter(|r| r.repay as usize == number).collect();
         if found.is_empty() {

@@ -1,21 +1,21 @@
 //! How calls grow with their number: a table of each family, the lines through it, and where counts step.
 
 use super::figures::three_digits;
-use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::Scaling;
 use statistics::{Line, Step};
+use std::io;
 
 /// Steps of one family that are named.
 const SHOWN: usize = 12;
 
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     run.scaling.iter().try_for_each(|family| one(out, style, family, run.functional))
 }
 
-fn one(out: &mut dyn Out, style: &Style, s: &Scaling, functional: bool) -> Result<(), ReportError> {
+fn one(out: &mut dyn Out, style: &Style, s: &Scaling, functional: bool) -> io::Result<()> {
     let size = if s.bytes > 0 { format!(", {} each", bytes(s.bytes)) } else { String::new() };
     let point: String = s.point.iter().map(|c| format!(", {c}")).collect();
     writeln!(out)?;
@@ -69,12 +69,12 @@ fn fitted(line: &Line, unit: &str, start: &str) -> String {
     )
 }
 
-fn steps(out: &mut dyn Out, what: &str, all: &[Step], text: &dyn Fn(u64) -> String) -> Result<(), ReportError> {
+fn steps(out: &mut dyn Out, what: &str, all: &[Step], text: &dyn Fn(u64) -> String) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }
     let one = |s: &Step| format!("{} to {} between N = {} and {}", text(s.from), text(s.to), s.after, s.at);
     let shown: Vec<String> = all.iter().take(SHOWN).map(one).collect();
     let more = if all.len() > SHOWN { format!(", and {} more", all.len() - SHOWN) } else { String::new() };
-    Ok(writeln!(out, "{what} steps: {}{more}", shown.join(", "))?)
+    writeln!(out, "{what} steps: {}{more}", shown.join(", "))
 }

@@ -1,10 +1,10 @@
 //! Several stages in one table, one line each: a column shows the effect of the matrix's values.
 
 use super::figures::{Column, fitted, time};
-use crate::ReportError;
 use crate::number::bytes;
 use crate::table::{Out, Style};
 use run_folder::run::{CellOfRun, Figure, Group};
+use std::io;
 
 /// With fewer stages their own tables are enough.
 const LEAST: usize = 3;
@@ -24,7 +24,7 @@ const FIGURES: [(&str, u8, Of); 3] = [
 /// A subject at one size.
 type Kind<'a> = (&'a str, u64);
 
-pub(super) fn write(out: &mut dyn Out, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, groups: &[Group<'_>]) -> io::Result<()> {
     let mut kinds: Vec<Kind<'_>> = Vec::new();
     for c in groups.iter().flat_map(|g| &g.cells).filter(|c| c.observed().is_some()) {
         if !kinds.contains(&(c.subject.as_str(), c.bytes)) {
@@ -69,7 +69,7 @@ fn table_of(
     groups: &[Group<'_>],
     title: &str,
     figures: Vec<Column>,
-) -> Result<(), ReportError> {
+) -> io::Result<()> {
     let said: Vec<Column> = figures.into_iter().filter(|column| column.cells.iter().any(|c| c != "-")).collect();
     if said.is_empty() {
         return Ok(());

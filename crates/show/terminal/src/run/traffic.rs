@@ -1,11 +1,11 @@
 //! What a call sends over the bus before any payload, next to what the GPU's own counters saw.
 
 use super::figures::{rows, three_digits};
-use crate::ReportError;
 use crate::number::{bytes, count};
 use crate::table::{Out, Style};
 use run_folder::Run;
 use run_folder::run::{CellOfRun, Link, MeteredOfRun};
+use std::io;
 
 /// The same cell where it was metered: in a stage that is not recorded.
 fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
@@ -15,7 +15,7 @@ fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
 }
 
 /// A row for each cell that was recorded.
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run, cells: &[&CellOfRun]) -> io::Result<()> {
     let recorded: Vec<_> =
         cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).filter(|(_, c)| c.doorbells.max > 0).collect();
     let lead = "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: commands that the \

@@ -1,12 +1,12 @@
 //! Which route wins at which size in each stage, by mean and by the worst: where a load changes the answer.
 
 use super::figures::{Column, fitted};
-use crate::ReportError;
 use crate::number::bytes;
 use crate::table::{Out, Style};
 use experiment::Metric;
 use run_folder::Run;
 use run_folder::run::BestOfRun;
+use std::io;
 
 /// In the order of the columns.
 const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
@@ -15,7 +15,7 @@ const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
 type Row<'r> = (&'r BestOfRun, Option<&'r BestOfRun>);
 
 /// A table for each pair of memories whose routes were measured in several stages.
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     let mut ends: Vec<(&str, &str)> = Vec::new();
     for best in &run.best {
         let of = (best.source.as_str(), best.destination.as_str());

@@ -2,12 +2,12 @@
 
 use super::figures::three_digits;
 use super::figures::{Column, fitted};
-use crate::ReportError;
 use crate::number::{bytes, nanoseconds};
 use crate::table::{Out, Style};
 use experiment::{Bound, WithinBest};
 use run_folder::Run;
 use run_folder::run::{Judged, JudgedCell, Verdict};
+use std::io;
 
 fn within(judged: &Judged) -> Option<&WithinBest> {
     match &judged.assert.bound {
@@ -16,7 +16,7 @@ fn within(judged: &Judged) -> Option<&WithinBest> {
     }
 }
 
-pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), ReportError> {
+pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> io::Result<()> {
     let asserts: Vec<&Judged> = run.asserts.iter().filter(|j| within(j).is_some()).collect();
     let same = |a: &&Judged, b: &&Judged| (&a.assert.subject, a.assert.metric) == (&b.assert.subject, b.assert.metric);
     for of_subject in asserts.chunk_by(same) {
@@ -26,7 +26,7 @@ pub(super) fn write(out: &mut dyn Out, style: &Style, run: &Run) -> Result<(), R
 }
 
 /// All are about the same cells.
-fn one(out: &mut dyn Out, style: &Style, run: &Run, asserts: &[&Judged]) -> Result<(), ReportError> {
+fn one(out: &mut dyn Out, style: &Style, run: &Run, asserts: &[&Judged]) -> io::Result<()> {
     let Some(first) = asserts.first() else { return Ok(()) };
     let every = first.assert.subject == "*";
     writeln!(out)?;

@@ -1,8 +1,8 @@
 //! The answer in a sentence: which call of which thread lost how long, to what, and which thread held it up.
 
-use super::lines::{because, thread};
+use super::lines::because;
 use crate::number::{nanoseconds, of};
-use crate::symbols::Named;
+use schema::names::{Named, thread};
 use schema::slow_calls::{Cause, FixRow, LinkRow, Moment, SlowCall, UnfinishedRow, Why};
 
 /// Who waited for whom at the end; then sentences about the call that lost the most, and the first one that another thread held up; or
@@ -125,6 +125,7 @@ fn by(l: &LinkRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schema::names::Named;
     use schema::now::Now;
     use schema::slow_calls::{OfRow, PageFaults, PartRow};
     use schema::symbols::{Places, Symbols};

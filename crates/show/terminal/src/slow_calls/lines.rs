@@ -2,7 +2,7 @@
 
 use crate::calls::holds_others;
 use crate::number::{count, nanoseconds, of};
-use crate::symbols::Named;
+use schema::names::{Named, thread};
 use schema::slow_calls::{Cause, LinkRow, OfRow, PartRow, SlowCall};
 
 /// Parts of a call's time below this share of it are left out.
@@ -77,11 +77,6 @@ fn kernels(row: &OfRow) -> String {
     let ran = if row.times > 1 { format!(", {} times", count(row.times)) } else { String::new() };
     let at_most = if row.at_most { ", at most: only bounds are known" } else { "" };
     format!("{}{ran}{at_most}", row.what)
-}
-
-/// `thread 7 (worker)`
-pub fn thread(tid: i32, name: &str) -> String {
-    if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
 }
 
 /// `thread 7 (worker) held it for 3 ms inside cudaHostRegister, of that 2.9 ms in ...`

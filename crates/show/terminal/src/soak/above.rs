@@ -1,16 +1,15 @@
 //! The sample above the bound of `--stop-above`, by its recording.
 
 use super::name;
-use crate::ReportError;
 use crate::number::{nanoseconds, of};
 use run_folder::delay::{CudaCall, Delay, Holder, Waited};
 use run_folder::soak::Soak;
-use std::io::Write;
+use std::io::{self, Write};
 
 /// Waits and calls that are written; the file has all.
 const MOST: usize = 5;
 
-pub(super) fn above(out: &mut dyn Write, soak: &Soak) -> Result<(), ReportError> {
+pub(super) fn above(out: &mut dyn Write, soak: &Soak) -> io::Result<()> {
     let Some(above) = &soak.above else { return Ok(()) };
     writeln!(out)?;
     // Times of the software GPU are left out; those of locks and of the CPU are real, but within such a time.

@@ -1,6 +1,6 @@
 //! Why events did not fit into the rings, and what helps.
 
-use crate::number::seconds;
+use numbers::seconds;
 use tape::file::RecorderUse;
 
 /// Below this it explains no full ring: a small one of 256 KiB holds the events of 5 ms at 50 MB/s.

@@ -1,44 +1,24 @@
 //! What happened in a wait, in a sentence, and what would help: the same words on a terminal and on a page.
 
-use super::who;
-use crate::number::{count, nanoseconds, of};
-use lock_analysis::remedy::{Policy, Refusal, Remedy, is_of, is_overtaken, remedy};
-use schema::locks::{Locks, WaitRow};
-
-/// A wait in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    /// `70,812 readers overtook this writer`
-    pub what: String,
-    /// What that means.
-    pub more: Option<&'static str>,
-    /// The lock policy that would help, or why none does.
-    pub help: Option<String>,
-}
-
-impl Pattern {
-    /// Each with a point at its end.
-    pub fn lines(&self) -> Vec<String> {
-        let more = self.more.map_or(String::new(), |more| format!(": {more}"));
-        let help = self.help.iter().map(|help| format!("{help}."));
-        std::iter::once(format!("{}{more}.", self.what)).chain(help).collect()
-    }
-}
+use crate::remedy::{Policy, Refusal, Remedy, is_of, is_overtaken, remedy};
+use numbers::{count, nanoseconds, of};
+use schema::locks::{Locks, WaitPattern, WaitRow};
+use schema::names::thread;
 
 /// `None` if neither overtaking threads nor one hold explain most of a wait.
-pub fn pattern(w: &WaitRow, locks: &Locks) -> Option<Pattern> {
+pub fn wait_pattern(w: &WaitRow, locks: &Locks) -> Option<WaitPattern> {
     let row = locks.locks.iter().find(|row| is_of(row, &w.lock));
     let remedy = row.and_then(|row| remedy(row, locks));
     if is_overtaken(w) {
         let help = remedy.filter(|r| *r != Remedy::None(Refusal::LongHolds)).map(help);
         let more = Some("they asked for the lock later and got it first");
-        return Some(Pattern { what: overtaken(w), more, help });
+        return Some(WaitPattern { what: overtaken(w), more, help });
     }
     let longest = w.holders.first().filter(|h| h.of_wait_ns > w.wait_ns / 2)?;
     let never = if longest.unfinished { " and never released it" } else { "" };
-    let holder = who(longest.tid, &longest.thread);
+    let holder = thread(longest.tid, &longest.thread);
     let what = format!("One hold took {} of the wait: {holder} held it{never}", nanoseconds(longest.of_wait_ns));
-    Some(Pattern { what, more: None, help: remedy.map(help) })
+    Some(WaitPattern { what, more: None, help: remedy.map(help) })
 }
 
 fn overtaken(w: &WaitRow) -> String {
@@ -64,22 +44,7 @@ fn help(remedy: Remedy) -> String {
             format!("`doorbell run --lock-policy {}` helps: {effect}", policy.name())
         }
         Remedy::None(Refusal::LongHolds) => "No lock policy shortens a hold".into(),
-        Remedy::None(refusal) => format!("No lock policy helps: {}", reason(refusal)),
-    }
-}
-
-/// Why no policy is named.
-pub fn reason(refusal: Refusal) -> String {
-    match refusal {
-        Refusal::OwnProtocol(own) => format!("{own}: keeps its own protocol"),
-        Refusal::Generated => "made by generated code, whose place changes from run to run".into(),
-        Refusal::UnlockedByOthers(n) => format!("an inversion, but unlocked by other threads {n} times, so not pi"),
-        Refusal::HandOver { usual_wait_ns } => format!(
-            "others overtook the waiter, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its \
-             usual wait is {:.1} us: no ticket",
-            usual_wait_ns / 1e3
-        ),
-        Refusal::LongHolds => "its waits are as long as its holds: no policy shortens those".into(),
+        Remedy::None(refusal) => format!("No lock policy helps: {refusal}"),
     }
 }
 
@@ -114,7 +79,7 @@ mod tests {
             ..LockRow::default()
         };
         let locks = Locks { recorded: true, locks: vec![row], ..Locks::default() };
-        pattern(w, &locks).map_or("nothing".into(), |p| p.lines().join(" "))
+        wait_pattern(w, &locks).map_or("nothing".into(), |p| p.lines().join(" "))
     }
 
     #[test]

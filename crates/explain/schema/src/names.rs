@@ -1,62 +1,14 @@
-//! Functions, variables and lines in the place of `app+0x11a9`, for people. Keys, plans and comparisons keep that form.
+//! What rows call threads, streams, kernels and places, for people: functions, variables and lines in the place of `app+0x11a9`. Keys, plans and
+//! comparisons keep that form.
 
-use schema::locks::{Locks, OrderRow};
-use schema::symbols::{Content, Place, Places, SymbolRow, Symbols};
+use crate::locks::Locks;
+use crate::symbols::{Content, Places, SymbolRow, Symbols};
 
 /// The names of places in rows, and their names in the source.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     pub places: &'a Places,
     pub symbols: &'a Symbols,
-}
-
-/// Looks up only what is shown by name in the first `rows` rows of each kind.
-pub fn look_up(l: &mut Locks, rows: usize) {
-    let names = names(l, rows);
-    l.symbols = symbols::look_up(&l.places, names.iter().map(String::as_str));
-}
-
-/// Looks up the locks that are variables, and no calls.
-pub fn look_up_variables(l: &mut Locks) {
-    let is_variable = |p: &Option<Place>| p.as_ref().is_some_and(|p| p.content == Content::Variable);
-    let names = l.places.by_name.iter().filter(|(_, place)| is_variable(place)).map(|(name, _)| name.as_str());
-    l.symbols = symbols::look_up(&l.places, names);
-}
-
-fn names(l: &Locks, rows: usize) -> Vec<String> {
-    let mut sites: Vec<&str> = Vec::new();
-    let mut locks: Vec<&str> = Vec::new();
-    for row in l.locks.iter().take(rows) {
-        locks.push(&row.name);
-        sites.extend(row.longest_hold_site.as_deref());
-    }
-    let inversions = l.inversions.iter().take(rows);
-    let holders = l.waits.iter().take(rows).flat_map(|w| &w.holders).chain(inversions.clone().map(|i| &i.holder));
-    for holder in holders {
-        sites.push(&holder.site);
-        locks.extend(holder.behind.iter().map(|b| b.lock.as_str()));
-    }
-    for (lock, site) in (l.waits.iter().take(rows).map(|w| (&w.lock, &w.site)))
-        .chain(inversions.map(|i| (&i.lock, &i.site)))
-        .chain(l.left.iter().take(rows).map(|r| (&r.lock, &r.site)))
-    {
-        locks.push(lock);
-        sites.push(site);
-    }
-    let edges = l.cycles.iter().take(rows).flat_map(|c| &c.edges);
-    for OrderRow { held, taken, held_site, taken_site, .. } in edges.chain(l.order.iter().take(rows)) {
-        locks.extend([held.as_str(), taken.as_str()]);
-        sites.extend([held_site.as_str(), taken_site.as_str()]);
-    }
-    if let Some(calls) = &l.calls {
-        let patterns = calls.calls.iter().take(rows).flat_map(|c| &c.patterns);
-        locks.extend(patterns.flat_map(|p| &p.locks).map(|e| e.lock.as_str()));
-        locks.extend(calls.shared.iter().take(rows).map(|s| s.lock.as_str()));
-    }
-    sites.extend(locks.into_iter().map(|lock| parts(lock).0));
-    sites.sort_unstable();
-    sites.dedup();
-    sites.into_iter().map(str::to_owned).collect()
 }
 
 /// Splits `app+0x4060/mutex#2` into the place and the rest.
@@ -148,6 +100,35 @@ fn short(name: &str) -> String {
     out
 }
 
+/// `thread 12 (main)`
+pub fn thread(tid: i32, name: &str) -> String {
+    if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
+}
+
+/// A stream by its handle, or what the handle means; `-` outside of any call.
+pub fn stream(handle: Option<u64>) -> String {
+    match handle {
+        None => "-".into(),
+        Some(0) => "default".into(),
+        Some(1) => "legacy default".into(),
+        Some(2) => "default of the thread".into(),
+        Some(handle) => match tape::call::thread_of(handle) {
+            Some(tid) => format!("default of thread {tid}"),
+            None => format!("{handle:#x}"),
+        },
+    }
+}
+
+/// A kernel: `gemm` of `void lib::(anonymous namespace)::gemm<float, 3>(float*)`.
+pub fn short_name(name: &str) -> String {
+    let whole = name.replace("(anonymous namespace)::", "");
+    let plain = whole.split(['(', '<']).next().unwrap_or_default();
+    match plain.rsplit([':', ' ']).next() {
+        Some(last) if !last.is_empty() => last.to_owned(),
+        _ => whole,
+    }
+}
+
 /// [`Named::lock`] for a recording's locks.
 pub fn lock(l: &Locks, name: &str) -> String {
     Named::of(l).lock(name)
@@ -166,6 +147,21 @@ pub fn variable_of<'a>(l: &'a Locks, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbols::Place;
+
+    #[test]
+    fn a_kernel_has_a_short_name() {
+        for (name, short) in [
+            ("add", "add"),
+            ("void lib::(anonymous namespace)::gemm<float, 3>(float*)", "gemm"),
+            ("nchw<float, (bool)1>(int)", "nchw"),
+            ("(anonymous namespace)::f(int)", "f"),
+            ("operator()", "operator"),
+            ("<lambda>", "<lambda>"),
+        ] {
+            assert_eq!(short_name(name), short);
+        }
+    }
 
     fn locks() -> Locks {
         let mut l = Locks::default();

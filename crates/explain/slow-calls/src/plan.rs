@@ -1,13 +1,12 @@
 //! The plan for `run --fix` from a recording: the fixes that would have saved something, the kernels that were loaded late, and for each lock a rule if the recording shows that the policy helps, otherwise a comment with the
 //! reason. `lock_analysis::plan` reads what is written here.
 
-use crate::locks::reason;
-use crate::number::of;
-use crate::symbols::variable_of;
+use crate::late::LateKernel;
 use lock_analysis::remedy::{Policy, Remedy, remedy};
+use numbers::of;
 use schema::locks::{LockRow, Locks};
+use schema::names::variable_of;
 use schema::slow_calls::FixRow;
-use slow_calls::LateKernel;
 use std::fmt::Write;
 use tape::fix::Kernels;
 
@@ -58,7 +57,7 @@ pub fn plan(locks: &Locks, fixes: &[FixRow], late: &[LateKernel]) -> String {
         let waits = waits(row);
         let _ = match remedy(row, locks) {
             None => Ok(()),
-            Some(Remedy::None(why)) => writeln!(out, "\n# {}: {variable}{}; {waits}", row.name, reason(why)),
+            Some(Remedy::None(why)) => writeln!(out, "\n# {}: {variable}{why}; {waits}", row.name),
             Some(Remedy::Policy(policy)) => {
                 let (why, policy) = (evidence(policy), policy.name());
                 writeln!(out, "\n# {variable}{why}; {waits}\n[[lock]]\nname = {:?}\npolicy = \"{policy}\"", row.name)
@@ -108,26 +107,15 @@ mod tests {
     fn wait(lock: &str, holds: u64, longest_ns: u64) -> WaitRow {
         let holder = HolderRow { tid: 2, of_wait_ns: longest_ns, hold_ns: longest_ns, ..HolderRow::default() };
         WaitRow {
-            at: 0.0,
-            tsc: 0,
-            process: 0,
             tid: 1,
-            thread: String::new(),
             lock: lock.into(),
             operation: "rwlock_wrlock",
-            site: String::new(),
             wait_ns: 9_000_000,
-            result: 0,
-            unfinished: false,
-            free_ns: 0,
-            off_cpu: None,
-            ready_ns: None,
-            inside: None,
             holds,
-            held_ns: 0,
             overtaken: holds,
             overtaken_by_readers: holds,
             holders: vec![holder],
+            ..WaitRow::default()
         }
     }
 
