@@ -194,7 +194,6 @@ fn loads(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
 
 fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
     writeln!(out)?;
-    let hours = soak.periods.iter().map(|period| period.seconds).sum::<f64>() / 3600.0;
     let mut t = style.table(&["held by the process", ">at first", ">at last", ">an hour", ">95 % of it", "!"]);
     for leak in &soak.leaks {
         let is_bytes = leak.what.ends_with("_bytes");
@@ -213,9 +212,7 @@ fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> io::Result<()> {
             match &leak.not_judged {
                 Some(why) => format!("not judged: {why}"),
                 None if leak.leaking => style.bad("leaks"),
-                None if leak.interval.is_some_and(|i| i.high * hours >= leak.matters) => {
-                    "too short or too uneven to decide".into()
-                }
+                None if leak.is_open(soak.done_s) => "too short or too uneven to decide".into(),
                 None => "no leak".into(),
             },
         ]);

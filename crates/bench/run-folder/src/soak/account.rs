@@ -386,6 +386,13 @@ pub struct Leak {
     pub not_judged: Option<String>,
 }
 
+impl Leak {
+    /// It is no leak for certain, and growth that matters over this many seconds is not ruled out.
+    pub fn is_open(&self, seconds: f64) -> bool {
+        !self.leaking && self.interval.is_some_and(|i| i.high * seconds / 3600.0 >= self.matters)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

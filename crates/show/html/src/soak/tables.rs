@@ -145,7 +145,6 @@ fn judged(soak: &Soak, has_times: bool) -> Section {
             (false, _) => times(v),
         };
         // A leak that the periods do not rule out is not called harmless.
-        let open = l.interval.is_some_and(|i| i.high * soak.done_s / 3600.0 > l.matters) && !l.leaking;
         let known = |v: Option<u64>| v.map_or_else(Cell::none, |v| value(v as f64));
         table.row(vec![
             l.what.as_str().into(),
@@ -157,7 +156,7 @@ fn judged(soak: &Soak, has_times: bool) -> Section {
             verdict(
                 l.leaking,
                 "leaks",
-                if open { "not ruled out: more hours would decide" } else { "does not grow" },
+                if l.is_open(soak.done_s) { "not ruled out: more hours would decide" } else { "does not grow" },
                 l.not_judged.as_deref(),
             ),
         ]);
