@@ -168,6 +168,9 @@ fn hint(e: &anyhow::Error) -> Option<String> {
             Some(InsightError::Tape(t)) => Some(t),
             _ => c.downcast_ref::<TapeError>(),
         };
+        if let Some(export::ExportError::Write(e)) = c.downcast_ref() {
+            return Some(io_hint(e).into());
+        }
         match c.downcast_ref::<io::Error>() {
             Some(e) => Some(io_hint(e).into()),
             None => tape.and_then(tape_hint),

@@ -138,11 +138,13 @@ impl Args {
                 let what = format!("--save-when '{}': that is not recorded", w.text);
                 return Err(Failure::new(what, format!("add {option}, which records it")).into());
             }
-            if let (Trigger::Xid, Err(e)) = (w.trigger, KernelLog::open()) {
+            if w.trigger == Trigger::Xid
+                && let Err(e) = KernelLog::open()
+            {
                 let what = format!("--save-when xid: /dev/kmsg cannot be read: {e}");
                 return Err(Failure::new(
                     what,
-                    "run doorbell as root or with CAP_SYSLOG, in a container with --device /dev/kmsg",
+                    "run doorbell as root or with CAP_SYSLOG, in a container with --device /dev/kmsg --cap-add SYSLOG",
                 )
                 .into());
             }

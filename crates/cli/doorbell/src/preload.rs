@@ -15,7 +15,9 @@ pub static SOFTCUDA: LazyLock<Vec<u8>> =
 
 fn decompressed(library: &[u8]) -> Vec<u8> {
     let mut to = Vec::new();
-    // The build compressed it: it is whole.
-    let _ = ZlibDecoder::new(library).read_to_end(&mut to);
-    to
+    match ZlibDecoder::new(library).read_to_end(&mut to) {
+        Ok(_) => to,
+        // An empty library would leave the program with the real GPU.
+        Err(e) => panic!("this copy of doorbell is damaged: a library in it cannot be read: {e}"),
+    }
 }

@@ -72,6 +72,17 @@ fn a_tape_that_cannot_be_written() {
 }
 
 #[test]
+fn a_full_disk_has_its_hint_whatever_is_written() {
+    let tape = concat!(env!("CARGO_MANIFEST_DIR"), "/../../explain/decode/fixtures/h100-module-load.doorbell");
+    for line in ["show --submissions", "show --json --copies", "show --objects", "export --jsonl", "why"] {
+        let mut c = Command::new("sh");
+        let out = c.args(["-c", &format!("exec \"$0\" {line} \"$1\" > /dev/full")]);
+        let out = out.arg(assert_cmd::cargo::cargo_bin!("doorbell")).arg(tape);
+        says(&refused(out, 2), "No space left", "free some space");
+    }
+}
+
+#[test]
 fn a_file_size_limit_is_told_and_not_died_of() {
     let dir = tempfile::tempdir().unwrap();
     for command in ["record --gpu soft -o \"$1\"", "run --lock-policy ticket"] {

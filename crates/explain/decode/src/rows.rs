@@ -267,6 +267,7 @@ impl Collector {
             trapped: s.trapped(),
             handed_over: s.handed_over(),
             entries: Vec::new(),
+            means: Vec::new(),
         };
     }
 
@@ -285,6 +286,7 @@ impl Collector {
             after_gap: s.after_gap,
             va_guessed: s.va_guessed,
             commands: Vec::new(),
+            means: Vec::new(),
         });
     }
 
@@ -302,9 +304,12 @@ impl Collector {
 
     /// An operation that the commands so far add up to.
     pub fn op(&mut self, at: &At<'_>, op: &Op) {
-        if let Some(command) = self.row.entries.last_mut().and_then(|e| e.commands.last_mut()) {
-            command.means.extend(meaning(at, op));
-        }
+        let row = &mut self.row;
+        let means = row.entries.last_mut().map_or(&mut row.means, |e| match e.commands.last_mut() {
+            Some(command) => &mut command.means,
+            None => &mut e.means,
+        });
+        means.extend(meaning(at, op));
     }
 }
 

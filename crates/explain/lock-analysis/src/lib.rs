@@ -64,10 +64,13 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let incomplete_because = incomplete(r, &labels);
     let rows = Rows { labels: &labels }.all(&Found::new(&facts, &kept, &found, &seen), waits);
     let places = places(r, &facts);
-    let mut all = Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, places, ..rows };
-    let patterns: Vec<_> = all.waits.iter().map(|wait| wait_pattern::wait_pattern(wait, &all)).collect();
+    Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, places, ..rows })
+}
+
+/// Adds what happened in each wait, in words.
+pub fn explain_waits(all: &mut Locks) {
+    let patterns: Vec<_> = all.waits.iter().map(|wait| wait_pattern::wait_pattern(wait, all)).collect();
     all.waits.iter_mut().zip(patterns).for_each(|(wait, pattern)| wait.pattern = pattern);
-    Ok(all)
 }
 
 /// As [`locks`], of a recording that has them.

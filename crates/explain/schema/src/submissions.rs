@@ -40,6 +40,9 @@ pub struct SubmissionRow {
     /// Rung by a thread that found the channel busy.
     pub handed_over: bool,
     pub entries: Vec<EntryRow>,
+    /// Operations that end before the first entry. (Not written.)
+    #[serde(skip)]
+    pub means: Vec<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -71,6 +74,9 @@ pub struct EntryRow {
     /// The upper bits of `va` were last set before entries that are missing.
     pub va_guessed: bool,
     pub commands: Vec<CommandRow>,
+    /// Operations that end here before a command. (Not written.)
+    #[serde(skip)]
+    pub means: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]

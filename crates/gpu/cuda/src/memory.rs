@@ -213,16 +213,6 @@ impl Drop for Registration<'_> {
     }
 }
 
-impl<'b> DeviceSlice<'b> {
-    /// Memory that was allocated elsewhere.
-    ///
-    /// # Safety
-    /// `len` bytes of device memory at `address` stay allocated as long as the slice and the work that uses it.
-    pub unsafe fn of_address(address: u64, len: usize) -> DeviceSlice<'b> {
-        DeviceSlice { address, len, buffer: PhantomData }
-    }
-}
-
 /// Synchronous copies with any host memory: they return when CUDA promises that they are done.
 impl DeviceSlice<'_> {
     /// `cuMemcpyHtoD`: returns when the source may be changed. If the source is pageable, the last part may not have reached the

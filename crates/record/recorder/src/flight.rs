@@ -268,7 +268,9 @@ impl Flight {
     /// The file at the end: one that is still due, or that the end is a reason for. A crash always is.
     pub fn at_the_end(self, end: &End) -> Option<Request> {
         let due = self.waits.map(|waits| waits.due).or_else(|| self.schedule.state().due.pop_front());
-        let why = due.map(|due| due.why).or_else(|| {
+        let since = self.kernel_log.and_then(|mut log| log.rest().into_iter().next());
+        let xid = || self.schedule.triggers.xid(since?, crate::clock::tsc());
+        let why = due.map(|due| due.why).or_else(xid).or_else(|| {
             let asked = self.schedule.last.when.iter().find(|w| w.trigger == Trigger::Exit);
             let reason = if end.exit_code == Some(0) { asked?.text.as_str() } else { "crash" };
             Some(last::why(reason, end.how.clone(), crate::clock::tsc()))

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use tape::file::{End, Header, Item, MAX_CHUNK, Process, ProcessEnd, Rank, Reader, TapeError, Unwatched, Writer};
+use tape::file::{
+    End, Header, Item, MAX_CHUNK, Process, ProcessEnd, Rank, Reader, Saved, TapeError, Unwatched, Writer,
+};
 use tape::live::{LiveProcess, Looks};
 use tape::ring::whole_events;
 
@@ -24,7 +26,7 @@ pub struct What {
     pub arguments: bool,
     /// Folders of files.
     pub paths: bool,
-    /// The machine's name, kernel and processor, and the numbers of its GPUs.
+    /// The machine's name, kernel and processor, and the numbers of its GPUs; what happened when a flight recorder saved the file (also with names).
     pub environment: bool,
 }
 
@@ -141,6 +143,9 @@ impl Redaction {
         let mut list: Vec<Value> = self.what.list().into_iter().map(Value::from).collect();
         let earlier = What::ALL.list().into_iter().filter(|name| earlier.clone().any(|e| e == *name)).map(Value::from);
         list.extend(earlier.filter(|e| !self.what.list().contains(&e.as_str().unwrap_or_default())));
+        // In words that name kernels and calls, or the GPU and the process of an Xid.
+        let in_words = |what| if self.what.environment || self.what.names { String::new() } else { what };
+        let saved = h.saved.map(|saved| Saved { what: in_words(saved.what), ..saved });
         Header {
             args: self.arguments(h.args),
             exe: self.names.path_text(&h.exe),
@@ -148,6 +153,7 @@ impl Redaction {
             cpu,
             host,
             no_data: h.no_data || self.what.data,
+            saved,
             extra: [(REDACTED.to_owned(), Value::from(list))].into_iter().collect(),
             ..h
         }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use synthetic::{CLIENT, CTL, GPU_0, Tape, one_of_everything};
 use tape::event::{FileBody, IoctlBody, NoteBody, SiteBody, file, kind};
 use tape::fault::{self, WatchedBody};
-use tape::file::{Ancestor, End, Header, Item, Process, Reader, TapeError, Unwatched, Writer};
+use tape::file::{Ancestor, End, Header, Item, Process, Reader, Saved, TapeError, Unwatched, Writer};
 use tape::live::*;
 use tape::lock::{self, HoldBody, LocksBody, MappingBody, PairBody, SchedBody};
 use tape::switch::{self, SwitchesBody, TaskBody};
@@ -45,6 +45,8 @@ fn planted() -> Tape {
     t.header.kernel = "6.8.0-PLANTEDENV".into();
     t.header.cpu = "PLANTEDENV CPU".into();
     t.header.extra = [("variables".to_owned(), Value::from("TOKEN=PLANTEDENV"))].into_iter().collect();
+    let what = "kernel PLANTEDNAME of PLANTEDENV took 5 ms".to_owned();
+    t.header.saved = Some(Saved { reason: "kernel > 3ms".into(), what, ..Saved::default() });
     let through = vec![Ancestor { pid: 4000, name: "PLANTEDNAME".into() }];
     t.processes.push(Process { pid: 4242, exe: exe.into(), args: Some(args), through, ..Process::default() });
     let path = "/srv/PLANTEDPATH x/PLANTEDNAME y".to_owned();

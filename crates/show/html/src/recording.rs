@@ -29,6 +29,7 @@ const ROWS: usize = 20;
 pub fn document(r: &Recording) -> Result<Document, Error> {
     let s = decode::summary(r)?;
     let mut locks = lock_analysis::locks(r, WAITS)?;
+    lock_analysis::explain_waits(&mut locks);
     symbols::of_locks(&mut locks, usize::MAX);
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let answer = Answer::of(r)?;

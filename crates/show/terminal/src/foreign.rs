@@ -46,10 +46,6 @@ impl<W: Write> Plain<W> {
         Plain { to, kind: Kind::Json }
     }
 
-    pub fn into_inner(self) -> W {
-        self.to
-    }
-
     fn pass(&mut self, mut text: &str) -> io::Result<()> {
         while let Some(at) = text.find(|c: char| c != '\n' && !is_shown(c)) {
             let (before, rest) = text.split_at(at);
@@ -98,7 +94,7 @@ mod tests {
     fn written(plain: impl FnOnce(Vec<u8>) -> Plain<Vec<u8>>, text: &str) -> String {
         let mut out = plain(Vec::new());
         out.write_all(text.as_bytes()).unwrap();
-        String::from_utf8(out.into_inner()).unwrap()
+        String::from_utf8(out.to).unwrap()
     }
 
     #[test]

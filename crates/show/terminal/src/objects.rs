@@ -4,13 +4,13 @@ use crate::table::{Style, write as write_table};
 use schema::objects::Objects;
 use std::io::{self, Write};
 
-/// Writes the tree of a process's objects and the table of GPU mappings, `limit` rows of each.
-pub fn write(out: &mut dyn Write, style: &Style, o: &Objects, limit: usize) -> io::Result<()> {
-    writeln!(out, "{}", style.bold(&format!("Objects ({} in all)", o.objects.len())))?;
-    o.objects.iter().take(limit).try_for_each(|n| writeln!(out, "  {}", n.text))?;
-    writeln!(out, "\n{}", style.bold(&format!("GPU mappings ({} in all)", o.gpu_mappings.len())))?;
+/// Writes the tree of a process's objects and the table of GPU mappings. `in_all`: how many there are of both.
+pub fn write(out: &mut dyn Write, style: &Style, o: &Objects, in_all: [usize; 2]) -> io::Result<()> {
+    writeln!(out, "{}", style.bold(&format!("Objects ({} in all)", in_all[0])))?;
+    o.objects.iter().try_for_each(|n| writeln!(out, "  {}", n.text))?;
+    writeln!(out, "\n{}", style.bold(&format!("GPU mappings ({} in all)", in_all[1])))?;
     let mut t = style.table(&[">address", ">length", "!memory", ">offset", "place"]);
-    for m in o.gpu_mappings.iter().take(limit) {
+    for m in &o.gpu_mappings {
         t.add_row([
             format!("{:#x}", m.base),
             crate::number::bytes(m.length),

@@ -9,13 +9,18 @@ use std::io::{self, Write};
 
 /// Writes a submission as text, one line for each method.
 pub fn write(out: &mut dyn Write, style: &Style, s: &SubmissionRow) -> io::Result<()> {
+    let means = |out: &mut dyn Write, texts: &[String]| {
+        texts.iter().try_for_each(|text| writeln!(out, "    {}", style.bold(&format!("= {text}"))))
+    };
     head(out, style, s)?;
+    means(out, &s.means)?;
     for e in &s.entries {
         entry(out, style, e)?;
+        means(out, &e.means)?;
         for c in &e.commands {
             c.target.iter().try_for_each(|target| writeln!(out, "    {target}"))?;
             writeln!(out, "      {}", c.text)?;
-            c.means.iter().try_for_each(|text| writeln!(out, "    {}", style.bold(&format!("= {text}"))))?;
+            means(out, &c.means)?;
         }
     }
     Ok(())

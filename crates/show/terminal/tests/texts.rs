@@ -135,7 +135,8 @@ fn the_objects() {
     impl decode::walk::Sink for Nothing {}
     let graph = decode::walk::walk(&r, &mut Nothing).unwrap().graphs.remove(&0).unwrap();
     insta::assert_snapshot!(text(|out| {
-        objects::write(out, &PLAIN, &decode::rows::objects(std::iter::once((0, &graph)), usize::MAX), 100)
+        let rows = decode::rows::objects(std::iter::once((0, &graph)), 100);
+        objects::write(out, &PLAIN, &rows, [graph.object_tree().len(), graph.gpu_mappings().count()])
     }));
 }
 

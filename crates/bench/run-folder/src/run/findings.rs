@@ -19,7 +19,7 @@ pub struct Extremes<T> {
 }
 
 impl<T> Extremes<T> {
-    /// `all`: how many times as long each is, if that is certain. Of equal ones the first.
+    /// `all`: how many times as long each is, if that is certain. Of equal ones the first is the largest, the last the smallest.
     fn of(all: Vec<Option<(f64, T)>>) -> Extremes<T> {
         let looked_at = all.len();
         let mut certain: Vec<(f64, T)> = all.into_iter().flatten().collect();

@@ -62,6 +62,9 @@ pub fn show(args: &Args, r: &Recording, filter: Filter) -> anyhow::Result<()> {
             let limit = limit.unwrap_or(if json { locks::JSON_WAITS } else { locks::ROWS });
             let mut all = lock_analysis::recorded(r, limit)?;
             symbols::of_locks(&mut all, if json { usize::MAX } else { limit });
+            if !json {
+                lock_analysis::explain_waits(&mut all);
+            }
             or_text(json, &Document::of(&all), style, |out| locks::write(&all, limit, style, out))?;
         }
         v if v.driver_calls => {
@@ -115,16 +118,20 @@ pub fn show(args: &Args, r: &Recording, filter: Filter) -> anyhow::Result<()> {
         v if v.objects => {
             let graphs = walk(r, &mut Nothing)?.graphs;
             let graphs = || graphs.iter().map(|(process, graph)| (*process, graph));
-            or_text(json, &Document::of(&decode::rows::objects(graphs(), most)), style, |out| {
+            if json {
+                return Ok(print(&Document::of(&decode::rows::objects(graphs(), most)))?);
+            }
+            text_to_stdout(style, |out| {
                 for (i, (process, graph)) in graphs().enumerate() {
                     if graphs().count() > 1 {
                         let head = format!("{}Process {}", if i > 0 { "\n" } else { "" }, r.pid(process));
                         writeln!(out, "{}", style.bold(&head))?;
                     }
-                    let all = decode::rows::objects(std::iter::once((process, graph)), usize::MAX);
-                    objects::write(out, s, &all, most)?;
+                    let rows = decode::rows::objects(std::iter::once((process, graph)), most);
+                    let in_all = [graph.object_tree().len(), graph.gpu_mappings().count()];
+                    objects::write(out, s, &rows, in_all)?;
                 }
-                Ok(())
+                Ok::<_, io::Error>(())
             })?;
         }
         _ => {

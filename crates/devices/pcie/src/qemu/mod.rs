@@ -444,6 +444,8 @@ impl Machine {
         };
         let address = self.address(id.as_str())?;
         let port = poison::ignore(self.inner.bus.lock()).bridge_of(address.bus)?;
+        // A bridge without a number yet has bus 0, too.
+        let port = port.filter(|_| address.bus != 0);
         let port = port.ok_or_else(|| Error::Qemu(format!("{id} is below no port: it cannot be pulled")))?;
         // QEMU returns zeros where no device answers, a real bus returns ones. The open function checks this flag instead.
         if let Some(gone) = poison::ignore(self.inner.opened.lock()).get(&address) {

@@ -56,6 +56,7 @@ pub fn entry_row() -> EntryRow {
         after_gap: true,
         va_guessed: true,
         commands: vec![command_row()],
+        means: Vec::new(),
     }
 }
 
@@ -79,6 +80,7 @@ pub fn submission_row() -> SubmissionRow {
         trapped: true,
         handed_over: true,
         entries: vec![entry_row()],
+        means: Vec::new(),
     }
 }
 

@@ -83,11 +83,11 @@ pub(crate) const RESIDENT: Entry = Entry {
     open: |machine, spec| open(machine, spec, Kind::Copy),
 };
 
-/// At most one for each multiprocessor: all must run, because the last one answers.
+/// At most one for each multiprocessor: all must run, because the last one answers. (Also those of several at once: more than fit do not answer in time.)
 fn blocks(machine: &Machine, spec: &Spec) -> Result<u32, Unavailable> {
     let most = machine.context()?.device().attribute(Attribute::MultiprocessorCount);
     let most = most.ok().and_then(|most| u32::try_from(most).ok()).unwrap_or(1);
-    let why = format!("blocks={{}} is one number: 1 to {most}, this GPU's multiprocessors; `sm` is one");
+    let why = format!("blocks=N has one number: 1 to {most}, this GPU's multiprocessors; `sm` is one");
     let found = number(&spec.executor, BLOCKS, 1..=most, &why)?;
     match found {
         Some(1) | None => Ok(1),
