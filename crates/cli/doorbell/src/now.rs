@@ -8,6 +8,7 @@ mod stack;
 use crate::attach::failure;
 use crate::failure::Failure;
 use crate::top;
+use crate::why::Whom;
 use decode::Awaited;
 use lock_analysis::names;
 use recorder::control::client::{Client, ClientError, Place};
@@ -37,15 +38,6 @@ const MAPS_WITHIN: Duration = Duration::from_millis(200);
 const MAPS_UNTIL: Duration = Duration::from_millis(1750);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
-
-/// Which programs are looked at.
-pub enum Whom {
-    /// The only one that is recorded.
-    Only,
-    Pid(i32),
-    /// All programs that recorders of this user record.
-    All,
-}
 
 pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     let mut begun = Instant::now();

@@ -1,8 +1,6 @@
 //! `doorbell show`: prints the contents of a recording.
 
-mod views;
-
-pub use views::submissions_as_text;
+pub mod views;
 
 use crate::failure::{self, Failure};
 use crate::progress::Progress;

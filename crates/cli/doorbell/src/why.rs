@@ -1,7 +1,6 @@
 //! `doorbell why`: what delayed CUDA calls. With `--now`: who waits for whom ([`crate::now`]).
 
 use crate::failure::Failure;
-use crate::now::Whom;
 use crate::{now, show, units};
 use decode::{InsightError, Recording};
 use schema::Document;
@@ -14,6 +13,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 use terminal::json::or_text;
 use terminal::table::Style;
+
+/// Which programs are looked at.
+pub enum Whom {
+    /// The only one that is recorded.
+    Only,
+    Pid(i32),
+    /// All programs that recorders of this user record.
+    All,
+}
 
 /// Say why CUDA's calls were slow
 #[derive(Debug, clap::Args)]

@@ -152,6 +152,12 @@ impl Recorded<'_> {
         [threads, children, perf.len(), others.len().saturating_sub(128 + 32)]
     }
 
+    /// What it has after a first look: what that needs stays, and all its threads have begun.
+    fn at_rest(&self) -> [usize; 4] {
+        self.now();
+        self.has()
+    }
+
     /// The recorder has no more than before, at latest after a few seconds. (One of its threads begins when a program starts others.)
     fn returns_to(&self, before: [usize; 4]) {
         let (begun, before) = (Instant::now(), [before[0] + 1, before[1], before[2], before[3]]);
@@ -233,9 +239,7 @@ impl Tally {
 fn looks_at_dying_children(looks: usize) {
     let ground = ground!();
     let mut r = ground.record(&["--locks", "--calls"], &["launches"]);
-    // (What the first look needs stays.)
-    r.now();
-    let (before, files) = (r.has(), ground.left());
+    let (before, files) = (r.at_rest(), ground.left());
     let (tally, dice) = (Mutex::new(Tally::default()), Mutex::new(Dice(1)));
     let of = Mutex::new((&mut r, looks));
     let child = || {
@@ -350,7 +354,7 @@ fn many_threads_in_cycles_and_long_chains() {
     let ground = ground!();
     for options in [&["--locks"][..], &["--dormant", "--locks"]] {
         let r = ground.record(options, &["chains"]);
-        let before = r.has();
+        let before = r.at_rest();
         let (now, took) = r.now();
         let (cycles, chains) = (now["cycles"].as_array().unwrap(), now["chains"].as_array().unwrap());
         assert_eq!(cycles.iter().map(|c| len(&c["tids"])).collect::<Vec<_>>(), [16; 4], "{:#}", now["cycles"]);
@@ -367,7 +371,7 @@ fn many_threads_in_cycles_and_long_chains() {
 fn more_threads_than_are_looked_at() {
     let ground = ground!();
     let r = ground.record(&["--locks"], &["threads", "4200"]);
-    let before = r.has();
+    let before = r.at_rest();
     let (now, took) = r.now();
     println!("{took:?}, {} threads", now["looked_at"]);
     assert!(now["not_followed"].to_string().contains("more threads than were looked at"), "{:#}", now["not_followed"]);
@@ -383,7 +387,7 @@ fn the_process_that_is_not_in_a_barrier_is_named() {
     let ground = ground!();
     for options in [&["--locks"][..], &["--calls"]] {
         let r = ground.record(options, &["ranks"]);
-        let before = r.has();
+        let before = r.at_rest();
         let (now, took) = r.now();
         println!("{options:?}: {took:?}\n{}", answer(&now).join("\n"));
         let absent = r.named.to_string();
@@ -461,7 +465,7 @@ impl Drop for Server {
 fn a_healthy_program_with_locks_and_streams_has_no_cycle() {
     let ground = ground!();
     let r = ground.record(&["--locks", "--calls"], &["contended"]);
-    let (before, left, tally) = (r.has(), AtomicUsize::new(200), Mutex::new(Tally::default()));
+    let (before, left, tally) = (r.at_rest(), AtomicUsize::new(200), Mutex::new(Tally::default()));
     let waited = AtomicUsize::new(0);
     std::thread::scope(|s| {
         for _ in 0..4 {

@@ -50,7 +50,7 @@ impl Args {
             // Stops after the example, on every channel.
             let filter =
                 Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1), ..Filter::default() };
-            show::submissions_as_text(&recording, &filter, &style, &mut text)?;
+            show::views::submissions_as_text(&recording, &filter, &style, &mut text)?;
             let text = String::from_utf8_lossy(&text);
             std::io::stdout().write_all(submission(&text, number).as_bytes())?;
             say(&["..."])?;
