@@ -2,11 +2,12 @@
 
 mod bytes;
 
-use bytes::{load, noise};
+use bytes::load;
 use drivers::edu::{Edu, Error, MASK};
 use pcie::Memory;
 use pcie::qemu::{Machine, PROGRAM, Pages};
 use std::time::Duration;
+use test_support::noise;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const WIDE: &str = "edu,dma_mask=0xffffffffffffffff";
@@ -29,7 +30,7 @@ fn start(device: &str) -> Machine {
 /// Moves bytes through the card from one memory to another, and checks the bytes around them.
 fn moves(edu: &mut Edu, from: (&Memory, u64), to: (&Memory, u64), bytes: u64) {
     const BESIDE: u64 = 64;
-    let sent = noise(bytes, bytes);
+    let sent = noise(bytes as usize, bytes);
     from.0.store(from.1, &sent).unwrap();
     to.0.store(to.1 - BESIDE, &vec![0xee; (bytes + 2 * BESIDE) as usize]).unwrap();
     edu.copy((from.0.clone(), from.1), (to.0.clone(), to.1), bytes, TIMEOUT).unwrap();

@@ -2,12 +2,13 @@
 
 mod bytes;
 
-use bytes::{load, noise};
+use bytes::load;
 use drivers::xdma::model::{Card, Faults};
 use drivers::xdma::{Direction, Error, Xdma};
 use pcie::model::{self, Model, ModelBus, Plugged};
 use pcie::{Function, Memory, Pages};
 use std::time::{Duration, Instant};
+use test_support::noise;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const BEGIN: u64 = 0x2_0000_0000;
@@ -51,7 +52,7 @@ impl Rig {
 /// To the card and back, with a check of the bytes around.
 fn there_and_back(rig: &mut Rig, memory: &Memory, at: u64, own: u64, bytes: u64) {
     const BESIDE: u64 = 16;
-    let sent = noise(bytes, bytes);
+    let sent = noise(bytes as usize, bytes);
     memory.store(at, &sent).unwrap();
     rig.xdma.copy(Direction::H2c, BEGIN + own, memory, at, bytes, TIMEOUT).unwrap();
     rig.card.with(|card| assert!(card.memory[own as usize..][..bytes as usize] == sent, "{bytes} bytes to the card"));

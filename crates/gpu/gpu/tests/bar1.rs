@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
+use test_support::noise;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -22,18 +23,6 @@ fn machine() -> (SoftDriver, Arc<AddressSpace>) {
     let driver = SoftDriver::new(Mode::Strict);
     let device = Device::open(Arc::new(driver), 0).unwrap();
     (driver, AddressSpace::new(&device).unwrap())
-}
-
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
 }
 
 fn contents(memory: &Memory) -> Vec<u8> {

@@ -5,6 +5,7 @@ use gpu::{AddressSpace, Batch, Channel, ChannelOptions, CopyRelease, Device, Eng
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use test_support::noise;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -24,17 +25,6 @@ fn rig() -> Rig {
         source: space.alloc_host(1 << 20).unwrap(),
         targets: [space.alloc_video(1 << 19).unwrap(), space.alloc_host(1 << 19).unwrap()],
     }
-}
-
-fn noise(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..length).map(step).collect()
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rm::abi::uvm;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use test_support::noise;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,17 +35,6 @@ fn rig() -> Rig {
     let cuda = AddressSpace::new(&device).unwrap();
     let graphics = Channel::new(&cuda, Engine::Graphics, ChannelOptions::default()).unwrap();
     Rig { driver, watched, cuda, _graphics: graphics, _one: one }
-}
-
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut step = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..len).map(|_| step()).collect()
 }
 
 impl Rig {

@@ -9,6 +9,7 @@ use pushbuf::encode::Lines;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use test_support::noise;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -25,18 +26,6 @@ fn rig() -> Rig {
     let space = AddressSpace::new(&device).unwrap();
     let semaphores = Semaphores::new(&space).unwrap();
     Rig { driver, device, space, semaphores }
-}
-
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
 }
 
 fn every_option() -> Vec<ChannelOptions> {

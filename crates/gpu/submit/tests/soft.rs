@@ -47,13 +47,7 @@ impl Rig {
 }
 
 fn noise(to: &mut [u8], seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for byte in to {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        *byte = (state >> 32) as u8;
-    }
+    to.copy_from_slice(&test_support::noise(to.len(), seed));
 }
 
 #[test]
