@@ -8,7 +8,6 @@ mod stack;
 use crate::attach::failure;
 use crate::failure::Failure;
 use crate::top;
-use crate::why::Whom;
 use decode::Awaited;
 use lock_analysis::names;
 use recorder::control::client::{Client, ClientError, Place};
@@ -39,18 +38,18 @@ const MAPS_UNTIL: Duration = Duration::from_millis(1750);
 /// Programs in the hint of an error.
 const LISTED: usize = 8;
 
-pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
+/// Looks at this program, or at all (`is_all`) that recorders of this user record, or at the only one.
+pub fn run(pid: Option<i32>, is_all: bool, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     let mut begun = Instant::now();
-    let asked = match whom {
-        Whom::Pid(pid) => vec![Asked::Open(client_of(*pid).map_err(not_found)?)],
-        Whom::All => Place::all().into_iter().map(Asked::Place).collect(),
-        Whom::Only => {
+    let asked = match pid {
+        Some(pid) => vec![Asked::Open(client_of(pid).map_err(not_found)?)],
+        None if is_all => Place::all().into_iter().map(Asked::Place).collect(),
+        None => {
             let Some(client) = top::only_one(json, "why --now")? else { return Ok(ExitCode::SUCCESS) };
             begun = Instant::now();
             vec![Asked::Open(client)]
         }
     };
-    let is_all = matches!(whom, Whom::All);
     let until = begun + WITHIN;
     let mut kernels = Vec::new();
     let first_until = begun + if is_all { FIRST_OF_ALL } else { WITHIN };
@@ -86,7 +85,7 @@ pub fn run(whom: &Whom, stacks: bool, json: bool) -> anyhow::Result<ExitCode> {
     let (first, second) = slow_calls::wait_graph::joined(looks);
     let only = statuses.first().map_or(0, |s| s.pid);
     if second.processes.iter().all(|p| p.state == state::ENDED) {
-        let pid = if let Whom::Pid(pid) = whom { *pid } else { only };
+        let pid = pid.unwrap_or(only);
         return Err(failure(ClientError::Gone { pid }));
     }
     let maps = Maps { until: Some(begun + MAPS_UNTIL), ..Maps::default() };

@@ -54,7 +54,7 @@ refused! {
 
 /// `why --now`.
 pub mod now {
-    pub fn run(_: &crate::why::Whom, _: bool, _: bool) -> anyhow::Result<std::process::ExitCode> {
+    pub fn run(_: Option<i32>, _: bool, _: bool, _: bool) -> anyhow::Result<std::process::ExitCode> {
         Err(super::refusal("looking at a program that is being recorded"))
     }
 }

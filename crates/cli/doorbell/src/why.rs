@@ -14,15 +14,6 @@ use std::time::Duration;
 use terminal::json::or_text;
 use terminal::table::Style;
 
-/// Which programs are looked at.
-pub enum Whom {
-    /// The only one that is recorded.
-    Only,
-    Pid(i32),
-    /// All programs that recorders of this user record.
-    All,
-}
-
 /// Say why CUDA's calls were slow
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -92,15 +83,10 @@ const OF_ONE_NUMBER: usize = 100;
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(pid) = self.now {
-            let whom = match (pid, self.all) {
-                (Some(_), true) => {
-                    return Err(Failure::new("--all cannot be used with a PID", "give one of them").into());
-                }
-                (Some(pid), _) => Whom::Pid(pid),
-                (None, true) => Whom::All,
-                (None, false) => Whom::Only,
-            };
-            return now::run(&whom, self.stacks, self.json);
+            if self.all && pid.is_some() {
+                return Err(Failure::new("--all cannot be used with a PID", "give one of them").into());
+            }
+            return now::run(pid, self.all, self.stacks, self.json);
         }
         let file = show::given_or_newest(self.file.as_deref())?;
         let recording = show::open(&file, self.process)?;
