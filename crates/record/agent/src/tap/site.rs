@@ -445,8 +445,9 @@ mod tests {
         assert_ne!(bytes_at(at), code);
         run(&mut word, 8);
         assert_eq!(word, 8);
-        // Another library: the store is at another place, or the breakpoint is its own.
-        let other = load(at, &[0x89, 0xb7, 0, 2, 0, 0, 0xc3]);
+        // Another library: the store is at another place (not one that the jump has by chance), or the breakpoint is its own.
+        let byte = [2, 3].into_iter().find(|b| *b != JUMP[i].get().0[3]).unwrap();
+        let other = load(at, &[0x89, 0xb7, 0, byte, 0, 0, 0xc3]);
         assert_eq!(stub_of(rip, || other), None);
         let own = load(at, &[INT3, 0x90, 0x90, 0x90, 0x90, 0x90, 0xc3]);
         assert_eq!(stub_of(rip, || own), None);
