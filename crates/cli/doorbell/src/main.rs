@@ -6,11 +6,12 @@
 // They panic where nothing can be written.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-/// Prints a line to standard error. A failure changes nothing: what a program returned counts for more than a message.
+/// Prints a line to standard error, in one write: lines of several processes do not mix. A failure changes nothing: what a program returned counts for
+/// more than a message.
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write as _;
-        drop(writeln!(std::io::stderr().lock(), $($text)*));
+        drop(std::io::stderr().lock().write_all(format!("{}\n", format_args!($($text)*)).as_bytes()));
     }};
 }
 

@@ -2,7 +2,9 @@
 //! missing.
 
 use std::fs::{self, File, Permissions};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -198,6 +200,35 @@ fn messages_that_cannot_be_written_change_no_exit_status() {
             let _ = shell(dir.path(), &format!("{{ {script}; echo $? >status; }} | true"));
             assert_eq!(fs::read_to_string(dir.path().join("status")).unwrap().trim(), "5", "{script}");
         }
+    }
+}
+
+/// The messages of several ranks do not mix within a line.
+#[test]
+fn each_message_is_written_at_once() {
+    let dir = folder();
+    for (way, least) in [
+        ("run --lock-policy pi --report sh -c 'exit 5'", 1),
+        ("record --force --calls -o a.doorbell sh -c 'exit 5'", 2),
+        ("record --force --calls --last 1MiB --save-when exit -o b.doorbell sh -c 'exit 5'", 2),
+        ("show no.doorbell", 2),
+    ] {
+        // Each write arrives as a datagram.
+        let (stderr, messages) = UnixDatagram::pair().unwrap();
+        let script = format!("\"$DOORBELL\" {way}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env("DOORBELL", doorbell()).current_dir(dir.path());
+        command.stdout(Stdio::null()).stderr(OwnedFd::from(stderr)).status().unwrap();
+        drop(command);
+        messages.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 4096];
+        let mut count = 0;
+        while let Ok(n @ 1..) = messages.recv(&mut buffer) {
+            let message = String::from_utf8_lossy(&buffer[..n]).into_owned();
+            assert!(message.ends_with('\n'), "{way}: {message:?}");
+            count += 1;
+        }
+        assert!(count >= least, "{way}: {count} messages");
     }
 }
 

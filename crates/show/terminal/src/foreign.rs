@@ -80,9 +80,9 @@ impl<W: Write> Write for Plain<W> {
     }
 }
 
-/// Standard error, for lines with names in them.
-pub fn stderr() -> Plain<io::StderrLock<'static>> {
-    Plain::text(io::stderr().lock(), wants_color(io::stderr().is_terminal()))
+/// Standard error, for lines with names in them. Each line is one write: those of several ranks do not mix.
+pub fn stderr() -> Plain<io::LineWriter<io::StderrLock<'static>>> {
+    Plain::text(io::LineWriter::new(io::stderr().lock()), wants_color(io::stderr().is_terminal()))
 }
 
 #[cfg(test)]
