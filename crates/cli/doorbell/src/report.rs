@@ -239,7 +239,7 @@ impl Args {
         if let [one] = self.what.as_slice()
             && let Some(path) = soak_in(one)
         {
-            return Ok((html::of_soak(&read_soak(&path)?), None));
+            return Ok((html::of_soak(&soak::folder::read_soak(&path)?), None));
         }
         let mut loaded = Vec::new();
         for (path, name) in self.what.iter().zip(names(&self.what)) {
@@ -321,20 +321,6 @@ fn refuse_saturated(path: &Path) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {
-    let shown = path.display();
-    let text = std::fs::read(path).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT))?;
-    let value: serde_json::Value = serde_json::from_slice(&text)
-        .map_err(|e| Failure::new(format!("{shown}: no soak.json: {e}"), "`doorbell soak -o FOLDER` writes it"))?;
-    let found = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default();
-    if found != soak::account::SCHEMA {
-        let what = format!("{shown}: its schema is {found:?}, and this doorbell reads {:?}", soak::account::SCHEMA);
-        let by = value.get("doorbell").and_then(|v| v.as_str()).unwrap_or("that wrote it");
-        return Err(Failure::new(what, format!("read it with the doorbell {by}")).into());
-    }
-    serde_json::from_value(value).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT).into())
 }
 
 /// A truncated run.json can be computed again.
