@@ -74,15 +74,15 @@ const MAKE_STREAMS: [u16; 6] = [
 ];
 
 /// Goes through the whole tape, or from where the sink wants it on.
-pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
+pub fn walk(recording: &Recording, sink: &mut dyn Sink) -> Result<Outcome, InsightError> {
     walk_to(recording, sink, &mut Nowhere)
 }
 
 /// The same, and notes places from which it can be done again.
 pub(crate) fn walk_to(
     recording: &Recording,
-    sink: &mut impl Sink,
-    places: &mut impl Places,
+    sink: &mut dyn Sink,
+    places: &mut dyn Places,
 ) -> Result<Outcome, InsightError> {
     let mut legs = legs(recording, sink.from(), sink.filter());
     let mut w = Walk::new(recording, python::stacks(recording)?);
@@ -188,7 +188,7 @@ impl<'r> Walk<'r> {
         self.images.entry(process).or_insert_with(|| State::of(driver))
     }
 
-    fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
+    fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut dyn Sink) {
         let tsc = e.head.tsc;
         let process = source.process;
         if let Body::Call(c) = &e.body {
@@ -335,7 +335,7 @@ impl<'r> Walk<'r> {
         sink.call(source, tsc, &call, branch);
     }
 
-    fn range(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
+    fn range(&mut self, source: Source, e: &Event<'_>, sink: &mut dyn Sink) {
         let driver = &self.recording.header().driver;
         let (texts, state) = (&self.texts, self.images.entry(source.process).or_insert_with(|| State::of(driver)));
         state.ranges.event(source, e, &mut |range| sink.range(range, texts));
@@ -378,7 +378,7 @@ impl<'r> Walk<'r> {
     }
 
     /// The slot is another's now, though the end of its channel is not on the tape.
-    fn end_of(&mut self, process: u32, slot: u32, sink: &mut impl Sink) {
+    fn end_of(&mut self, process: u32, slot: u32, sink: &mut dyn Sink) {
         if let Some(i) = self.state(process).live.remove(&slot) {
             self.flush(i, sink);
             if !self.streams[i].ended {
@@ -390,7 +390,7 @@ impl<'r> Walk<'r> {
     }
 
     /// Takes a submission as the merge gives it.
-    fn take(&mut self, mut s: Submission, sink: &mut impl Sink) {
+    fn take(&mut self, mut s: Submission, sink: &mut dyn Sink) {
         if s.slot as usize >= SLOTS && s.slot != NO_SLOT {
             // No agent has written that.
             self.out.unknown_events += 1;
@@ -444,13 +444,13 @@ impl<'r> Walk<'r> {
         matches!((s.ring, self.out.channels[i].token), (Some(r), Some(known)) if r.token != known)
     }
 
-    fn flush(&mut self, i: usize, sink: &mut impl Sink) {
+    fn flush(&mut self, i: usize, sink: &mut dyn Sink) {
         let from = self.ready.len();
         self.streams[i].reorder.flush(&mut self.ready);
         self.decode_ready(i, from, sink);
     }
 
-    fn decode_ready(&mut self, i: usize, from: usize, sink: &mut impl Sink) {
+    fn decode_ready(&mut self, i: usize, from: usize, sink: &mut dyn Sink) {
         let ready = std::mem::take(&mut self.ready);
         for s in &ready[from..] {
             self.decode(i, s, sink);
@@ -458,7 +458,7 @@ impl<'r> Walk<'r> {
         self.ready = ready;
     }
 
-    fn finish(&mut self, stray_bytes: usize, sink: &mut impl Sink) {
+    fn finish(&mut self, stray_bytes: usize, sink: &mut dyn Sink) {
         for i in 0..self.streams.len() {
             if !sink.done() {
                 self.flush(i, sink);

@@ -133,17 +133,17 @@ impl Decoding {
 
 impl Decoding {
     /// What was said before is not known: entries are missing, or were left out.
-    pub fn begin_anew(&mut self, at: &At<'_>, timing: &mut Timing<'_>, sink: &mut impl Sink) {
+    pub fn begin_anew(&mut self, at: &At<'_>, timing: &mut Timing<'_>, sink: &mut dyn Sink) {
         self.decoder.entries_missing();
         self.forget(at, timing, sink);
     }
 
-    fn forget(&mut self, at: &At<'_>, timing: &mut Timing<'_>, sink: &mut impl Sink) {
+    fn forget(&mut self, at: &At<'_>, timing: &mut Timing<'_>, sink: &mut dyn Sink) {
         let mut between = timing.segment(at, None);
         self.engine.forget(&mut |op| between.give(at, op, sink));
     }
 
-    pub fn entry(&mut self, at: &At<'_>, timing: &mut Timing<'_>, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
+    pub fn entry(&mut self, at: &At<'_>, timing: &mut Timing<'_>, e: &Entry, after_gap: bool, sink: &mut dyn Sink) {
         if after_gap {
             self.begin_anew(at, timing, sink);
         }

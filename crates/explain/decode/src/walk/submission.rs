@@ -19,7 +19,7 @@ use tape::event::lack;
 const DECODERS: usize = 1024;
 
 impl Walk<'_> {
-    pub fn decode(&mut self, i: usize, s: &Submission, sink: &mut impl Sink) {
+    pub fn decode(&mut self, i: usize, s: &Submission, sink: &mut dyn Sink) {
         if let Some(r) = s.ring
             && self.out.channels[i].token.is_none()
         {

@@ -85,7 +85,7 @@ impl<'a> Timing<'a> {
 
 impl InSegment<'_, '_> {
     /// Gives an operation to a sink, with what is known of it.
-    pub fn give(&mut self, at: &At<'_>, op: &Op, sink: &mut impl Sink) {
+    pub fn give(&mut self, at: &At<'_>, op: &Op, sink: &mut dyn Sink) {
         let kernels = &mut self.of.running.kernels;
         let of_op = match &op.what {
             What::Launch(l) => self.launch(at, l),
@@ -165,7 +165,7 @@ impl InSegment<'_, '_> {
 
     /// Gives the kernels of graphs that the entry has launched, in the order of their ends: those of graphs that were uploaded before, and those that it
     /// uploads itself.
-    pub fn end(self, at: &At<'_>, sink: &mut impl Sink) {
+    pub fn end(self, at: &At<'_>, sink: &mut dyn Sink) {
         let (Some(times), Some(entry)) = (at.times, self.entry) else { return };
         let (Timing { qmds, codes, running, .. }, channel) = (self.of, at.channel);
         // (What a launch writes is its own.)
