@@ -31,6 +31,10 @@ fn main() {
     for (package, _) in LIBRARIES {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&root).args(["build", "--profile", "preload", "-p", package, "--target-dir"]).arg(&target);
+        // The software GPU is not timed.
+        if package != "agent" {
+            cargo.env("CARGO_PROFILE_PRELOAD_OPT_LEVEL", "s").env("CARGO_PROFILE_PRELOAD_LTO", "off");
+        }
         // The outer cargo's settings for its compiler (flags for coverage, clippy's wrapper) are not meant for these
         // builds.
         for v in [
