@@ -196,13 +196,17 @@ fn renew(pid: i32, all: &All) {
     }
 }
 
-/// `None`: the kernel does not answer.
+/// `None`: the kernel does not answer, or the process is ending: it loses its memory first, then its files, and only then has it ended.
 fn read(pid: i32) -> Option<(Vec<LiveShared>, Vec<LivePipe>)> {
     let read = move |to: &Sender<_>| {
         let is_pipe = |link: &str| link.starts_with("pipe:[") || link.starts_with("socket:[");
         let mut shares = shares(pid);
         shares.truncate(SHARED);
-        let _ = to.send((shares, pipes_if(pid, is_pipe).into_iter().take(PIPES).collect()));
+        let pipes = pipes_if(pid, is_pipe).into_iter().take(PIPES).collect();
+        let has_memory = std::fs::read(format!("/proc/{pid}/statm")).is_ok_and(|pages| !pages.starts_with(b"0 "));
+        if has_memory {
+            let _ = to.send((shares, pipes));
+        }
     };
     let mut found = None;
     run(vec![Job { pid, read: Box::new(read) }], Instant::now() + PATIENCE, |read| found = Some(read));
