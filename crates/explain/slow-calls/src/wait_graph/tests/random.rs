@@ -5,7 +5,7 @@ use crate::wait_graph::now;
 use proptest::prelude::*;
 use proptest::sample::select;
 use schema::now::Now;
-use tape::call::number;
+use tape::call::{function, number};
 use tape::live::*;
 use tape::lock::{attr, op};
 
@@ -288,8 +288,9 @@ fn is_of_waiters(now: &Now, first: &Live, second: &Live) -> Result<(), TestCaseE
         let mut rows = live.processes.iter().flat_map(|p| p.threads.iter().map(move |t| (p, t)));
         rows.any(|(p, t)| {
             let is_python = t.waits.is_some_and(|w| p.python.iter().any(|gil| gil.condition == w.address));
-            // (In a call that waits for a stream it may spin.)
-            let spins = t.call.is_some() && t.state == state::RUNNING;
+            // (A thread may spin for a stream: in a call that waits for one, or between queries.)
+            let in_call = t.call.as_ref().is_some_and(|call| function(number(&call.function)).is_some());
+            let spins = t.state == state::RUNNING && (in_call || p.polls.iter().any(|poll| poll.tid == tid));
             t.tid == tid && (is_python || spins || ![state::RUNNING, state::ENDED].contains(&t.state.as_str()))
         })
     };
